@@ -1,0 +1,2 @@
+//! Load generator: filled in by its own change.
+fn main() {}

@@ -1,0 +1,10 @@
+//! gatewayd: an edge IoT gateway. The map of the modules is ARCHITECTURE.md.
+//!
+//! Everything but `net` and `cli` is deterministic: time, randomness and disk come in as arguments, so a seed
+//! replays any run. `cargo check --lib --no-default-features` builds that part without a runtime.
+
+pub mod collections;
+pub mod ids;
+pub mod limits;
+pub mod store;
+pub mod time;

@@ -1,0 +1,27 @@
+//! Bounds that are fixed by a protocol or a format. What an operator may set stands in `config`.
+
+/// Body bytes kept in one stored row; a larger message becomes a run of rows. With the row header a row stays
+/// under a 4 KiB page, which keeps the store from writing a value as a power-of-two run of pages.
+pub const ROW_BYTES_MAX: usize = 3_900;
+
+/// Rows in one batch: the index of a row key has 16 bits.
+pub const BATCH_ROWS_MAX: usize = 65_536;
+
+/// Bytes of a row's rows handed to the store in one batch before it closes.
+pub const BATCH_BYTES_SOFT: usize = 256 * 1024;
+
+/// Bytes of rows that wait in memory while the flash does not take them.
+pub const UNPERSISTED_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// MQTT topic name or filter, bytes (two-byte length on the wire). [MQTT-4.7.3-3]
+pub const TOPIC_BYTES_MAX: usize = 65_535;
+
+/// Levels of a topic that are matched one by one; deeper names are refused as invalid so that no peer makes the
+/// index deep.
+pub const TOPIC_LEVELS_MAX: usize = 128;
+
+/// Bytes of a client identifier that are accepted. The specification guarantees 23 and allows more.
+pub const CLIENT_IDENTIFIER_BYTES_MAX: usize = 1_024;
+
+/// Bytes that a connection may send before it is authenticated: a CONNECT with its largest legal will excluded.
+pub const CONNECT_BYTES_MAX: usize = 256 * 1024;
