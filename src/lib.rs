@@ -6,5 +6,6 @@
 pub mod collections;
 pub mod ids;
 pub mod limits;
+pub mod mqtt;
 pub mod store;
 pub mod time;

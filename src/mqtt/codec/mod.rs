@@ -1,0 +1,116 @@
+//! MQTT packets between bytes and types. MQTT 3.1.1 sections 1.5, 2 and 3; 3.1 where it differs.
+//!
+//! Owns the form of each packet, one file per packet: field layout, flags, UTF-8, topic rules, and which side may
+//! send what. Leaves the course of a session (keep-alive, packet identifiers in use, who may connect) to the
+//! endpoint. Pure: bytes in, a borrowed view out; nothing allocates but the output of the encoders.
+//!
+//! Version 5 adds a variant to [`ProtocolVersion`], properties beside the fields and reason codes from
+//! [`Fault`]; every place to decide is a `match` on the version.
+
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::wildcard_enum_match_arm)]
+
+mod ack;
+pub mod client;
+mod connack;
+mod connect;
+mod error;
+mod fixed_header;
+mod publish;
+mod suback;
+mod subscribe;
+mod unsubscribe;
+mod value;
+mod wire;
+
+pub use ack::{
+    encode_pingresp, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel, encode_unsuback,
+};
+pub use connack::{ConnectReturnCode, encode_connack};
+pub use connect::{Connect, Will};
+pub use error::{EncodeError, Fault, ProtocolError};
+pub use fixed_header::FixedHeader;
+pub use publish::{Publish, encode_publish, encode_publish_head, patch_duplicate, patch_packet_identifier};
+pub use suback::{SubscribeReturnCode, encode_suback};
+pub use subscribe::{Subscribe, SubscriptionRequest, Subscriptions};
+pub use unsubscribe::{TopicFilters, Unsubscribe};
+pub use value::{PacketIdentifier, PacketType, ProtocolVersion, QualityOfService};
+pub use wire::REMAINING_LENGTH_MAX;
+
+use fixed_header::{Cut, Sender, cut};
+
+/// What a server receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ControlPacket<'a> {
+    Connect(Connect<'a>),
+    Publish(Publish<'a>),
+    PubAck(PacketIdentifier),
+    PubRec(PacketIdentifier),
+    PubRel(PacketIdentifier),
+    PubComp(PacketIdentifier),
+    Subscribe(Subscribe<'a>),
+    Unsubscribe(Unsubscribe<'a>),
+    PingReq,
+    Disconnect,
+}
+
+/// What the front of the input holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decoded<P> {
+    /// A packet and the bytes of input that it took.
+    Packet { packet: P, consumed: usize },
+    /// A packet that is not whole yet. `needed` is its total size when the fixed header is there, else 0.
+    Incomplete { needed: usize },
+}
+
+/// Decodes the first packet in `input`, which a client sent.
+///
+/// `version` is what the connection's CONNECT settled, `None` before it: then only CONNECT is legal, and after it
+/// no second one is. A packet of more than `packet_bytes_max` bytes, fixed header included, is refused as soon as
+/// its fixed header is there, and so is one of a wrong type. An error ends the connection; the input behind it
+/// has no meaning.
+pub fn decode(
+    input: &[u8],
+    version: Option<ProtocolVersion>,
+    packet_bytes_max: usize,
+) -> Result<Decoded<ControlPacket<'_>>, ProtocolError> {
+    let (header, body, consumed) = match cut(input, version, Sender::Client, packet_bytes_max)? {
+        Cut::Whole { header, body, consumed } => (header, body, consumed),
+        Cut::Incomplete { needed } => return Ok(Decoded::Incomplete { needed }),
+    };
+    let packet = match version {
+        None => ControlPacket::Connect(Connect::decode(body)?),
+        Some(version) => decode_after_connect(header, body, version)?,
+    };
+    Ok(Decoded::Packet { packet, consumed })
+}
+
+fn decode_after_connect(
+    header: FixedHeader,
+    body: &[u8],
+    version: ProtocolVersion,
+) -> Result<ControlPacket<'_>, ProtocolError> {
+    Ok(match header.packet_type {
+        PacketType::Publish => ControlPacket::Publish(Publish::decode(header, body)?),
+        PacketType::PubAck => ControlPacket::PubAck(ack::decode(body)?),
+        PacketType::PubRec => ControlPacket::PubRec(ack::decode(body)?),
+        PacketType::PubRel => ControlPacket::PubRel(ack::decode(body)?),
+        PacketType::PubComp => ControlPacket::PubComp(ack::decode(body)?),
+        PacketType::Subscribe => ControlPacket::Subscribe(Subscribe::decode(body, version)?),
+        PacketType::Unsubscribe => ControlPacket::Unsubscribe(Unsubscribe::decode(body)?),
+        PacketType::PingReq => {
+            ack::decode_empty(body)?;
+            ControlPacket::PingReq
+        }
+        PacketType::Disconnect => {
+            ack::decode_empty(body)?;
+            ControlPacket::Disconnect
+        }
+        PacketType::Connect
+        | PacketType::ConnAck
+        | PacketType::SubAck
+        | PacketType::UnsubAck
+        | PacketType::PingResp => {
+            return Err(ProtocolError::violation("packet type is not allowed here", "section 2.2.1"));
+        }
+    })
+}
