@@ -4,6 +4,7 @@
 //! replays any run. `cargo check --lib --no-default-features` builds that part without a runtime.
 
 pub mod collections;
+pub mod config;
 pub mod ids;
 pub mod limits;
 pub mod mqtt;

@@ -1,0 +1,234 @@
+//! From what the files say to a configuration that holds together: what is missing, what is not built in, who may
+//! connect, bounds that contradict each other. Each check stays silent about keys that are wrong already.
+
+use std::net::SocketAddr;
+
+use super::error::{Place, Problem};
+use super::model::{Config, Listener, Overflow, QueueBounds, QueueClasses, is_loopback};
+use super::raw::{Raw, RawListener, RawQueue};
+use super::schema::{LISTENER_DEFAULTS, ListenerDefault};
+use super::section::{Findings, join};
+use super::value::show_bytes;
+use crate::limits::UNPERSISTED_BYTES_MAX;
+
+/// The configuration that `raw` describes; what is wrong with it goes to `found`.
+pub(super) fn check(raw: Raw, found: &mut Findings) -> Config {
+    let listeners = listeners(&raw, found);
+    let queues = queues(&raw, found);
+    let config = Config {
+        gateway: raw.gateway,
+        listeners,
+        auth: raw.auth,
+        limits: raw.limits,
+        queues,
+        storage: raw.storage,
+        log: raw.log,
+    };
+    check_shared_addresses(&config, found);
+    check_bounds(&config, found);
+    config
+}
+
+/// The listeners, written and built in, in the order of their names.
+fn listeners(raw: &Raw, found: &mut Findings) -> Vec<Listener> {
+    let has_users = raw.auth.password_file.is_some();
+    let mut listeners: Vec<Listener> = raw
+        .listeners
+        .iter()
+        .filter_map(|(name, written)| listener(name, written, has_users, found))
+        .collect();
+    for row in LISTENER_DEFAULTS.iter().filter(|row| row.kind.is_built_in()) {
+        if !raw.listeners.contains_key(row.name) {
+            listeners.push(Listener {
+                name: row.name.to_owned(),
+                enabled: true,
+                kind: row.kind,
+                bind: SocketAddr::new(row.address, row.port),
+                allow_anonymous: !has_users,
+            });
+        }
+    }
+    listeners.sort_by(|a, b| a.name.cmp(&b.name));
+    listeners
+}
+
+fn listener(name: &str, written: &RawListener, has_users: bool, found: &mut Findings) -> Option<Listener> {
+    let path = join("listener", name);
+    let default = LISTENER_DEFAULTS.iter().find(|row| row.name == name);
+    let enabled = written.enabled.unwrap_or(true);
+    let kind = written.kind.or_else(|| default.map(|row| row.kind));
+    let bind =
+        written.bind.or_else(|| default.map(|row: &ListenerDefault| SocketAddr::new(row.address, row.port)));
+    for (key, absent, wants) in [
+        ("kind", kind.is_none(), "\"mqtt\" or another kind"),
+        ("bind", bind.is_none(), "an address and a port such as \"127.0.0.1:1883\""),
+    ] {
+        let key = join(&path, key);
+        if absent && found.is_sound(&key) {
+            let problem = Problem::Missing(format!("is missing: it wants {wants}"));
+            found.report(written.place.clone(), &key, problem);
+        }
+    }
+    if !enabled_soundly(enabled, &path, found) {
+        let allow_anonymous = written.allow_anonymous.unwrap_or(false);
+        return Some(Listener { name: name.to_owned(), enabled, kind: kind?, bind: bind?, allow_anonymous });
+    }
+    for (key, place) in &written.to_come {
+        found.report(place.clone(), &join(&path, key), Problem::NotAvailable(format!("{key} of a listener")));
+    }
+    let (kind, bind) = (kind?, bind?);
+    if !kind.is_built_in() {
+        let key = join(&path, "kind");
+        let problem = Problem::NotAvailable(format!("a listener of kind \"{}\"", kind.name()));
+        found.report(origin(found, &key, &written.place), &key, problem);
+    }
+    let is_local = is_loopback(bind.ip());
+    let key = join(&path, "bind");
+    let may_judge = found.is_sound("auth.password_file") && found.is_sound(&join(&path, "allow_anonymous"));
+    if !is_local && !has_users && written.allow_anonymous != Some(true) && may_judge && found.is_sound(&key) {
+        let problem = Problem::Contradiction(format!(
+            "{bind} is open to other machines and nobody has to log in: set auth.password_file, or \
+             allow_anonymous = true on this listener"
+        ));
+        found.report(origin(found, &key, &written.place), &key, problem);
+    }
+    let allow_anonymous = written.allow_anonymous.unwrap_or(is_local && !has_users);
+    Some(Listener { name: name.to_owned(), enabled, kind, bind, allow_anonymous })
+}
+
+/// Whether the listener is to be judged as one that is served.
+fn enabled_soundly(enabled: bool, path: &str, found: &Findings) -> bool {
+    enabled && found.is_sound(&join(path, "enabled"))
+}
+
+fn origin(found: &Findings, key: &str, otherwise: &Place) -> Place {
+    found.origin(key).unwrap_or(otherwise).clone()
+}
+
+/// The queue tables, each filled up from `[queue.default]`; `[queue.session]` has bounds of its own.
+fn queues(raw: &Raw, found: &mut Findings) -> QueueClasses {
+    let built_in = QueueClasses::default();
+    let filled = |written: Option<&RawQueue>, base: QueueBounds| match written {
+        None => base,
+        Some(written) => QueueBounds {
+            messages_max: written.messages_max.unwrap_or(base.messages_max),
+            bytes_max: written.bytes_max.unwrap_or(base.bytes_max),
+            overflow: written.overflow.unwrap_or(base.overflow),
+        },
+    };
+    let default = filled(raw.queues.get("default"), built_in.default);
+    let overflow: Overflow = default.overflow;
+    let queues = QueueClasses {
+        default,
+        session: filled(raw.queues.get("session"), QueueBounds { overflow, ..built_in.session }),
+        named: raw
+            .queues
+            .iter()
+            .filter(|(name, _)| !matches!(name.as_str(), "default" | "session"))
+            .map(|(name, written)| (name.clone(), filled(Some(written), default)))
+            .collect(),
+    };
+    let named = queues.named.iter().map(|(name, bounds)| (name.as_str(), bounds));
+    for (name, bounds) in
+        [("default", &queues.default), ("session", &queues.session)].into_iter().chain(named)
+    {
+        let key = join(&join("queue", name), "bytes_max");
+        let message = raw.limits.message_bytes_max;
+        let keys = [key.as_str(), "limits.message_bytes_max"];
+        // A table that inherits the bound of `[queue.default]` is not blamed for it again.
+        let is_own = name == "session" || name == "default" || found.origin(&key).is_some();
+        if bounds.bytes_max < message && is_own {
+            contradict(found, keys, || {
+                format!(
+                    "{} is less than limits.message_bytes_max, {}: the largest message could never be queued",
+                    show_bytes(bounds.bytes_max),
+                    show_bytes(message)
+                )
+            });
+        }
+    }
+    queues
+}
+
+/// Two enabled listeners that ask for the same port of the same address.
+fn check_shared_addresses(config: &Config, found: &mut Findings) {
+    let enabled: Vec<&Listener> = config.enabled_listeners().collect();
+    for (at, second) in enabled.iter().enumerate() {
+        let Some(first) = enabled.iter().take(at).find(|first| overlap(first.bind, second.bind)) else {
+            continue;
+        };
+        let [first_key, second_key] =
+            [first, second].map(|listener| join(&join("listener", &listener.name), "bind"));
+        // Blame the one that was written; of two written ones, the second by name.
+        let (keys, own, other) = if found.origin(&second_key).is_some() {
+            ([second_key.as_str(), first_key.as_str()], second, first)
+        } else {
+            ([first_key.as_str(), second_key.as_str()], first, second)
+        };
+        contradict(found, keys, || {
+            format!("{} is taken by listener {}, which binds {}", own.bind, other.name, other.bind)
+        });
+    }
+}
+
+/// Whether one socket bound to `a` keeps another from `b`. An unspecified IPv6 address takes IPv4 too, as Linux
+/// binds it by default.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    if a.port() != b.port() || a.port() == 0 {
+        return false;
+    }
+    let takes_all = |ip: std::net::IpAddr, other: std::net::IpAddr| {
+        ip.is_unspecified() && (ip.is_ipv6() || other.to_canonical().is_ipv4())
+    };
+    a.ip().to_canonical() == b.ip().to_canonical() || takes_all(a.ip(), b.ip()) || takes_all(b.ip(), a.ip())
+}
+
+fn check_bounds(config: &Config, found: &mut Findings) {
+    let limits = &config.limits;
+    let message = limits.message_bytes_max;
+    let window = config.storage.gateway_bytes_max;
+    let memory_least = message.saturating_add(UNPERSISTED_BYTES_MAX as u64);
+    if limits.memory_max < memory_least {
+        contradict(found, ["limits.memory_max", "limits.message_bytes_max"], || {
+            format!(
+                "{} is less than {}: one message of limits.message_bytes_max, {}, and {} of messages that wait \
+                 for the flash",
+                show_bytes(limits.memory_max),
+                show_bytes(memory_least),
+                show_bytes(message),
+                show_bytes(UNPERSISTED_BYTES_MAX as u64)
+            )
+        });
+    }
+    if window / 8 < message {
+        contradict(found, ["storage.gateway_bytes_max", "limits.message_bytes_max"], || {
+            format!(
+                "{} is less than eight messages of limits.message_bytes_max, {}",
+                show_bytes(window),
+                show_bytes(message)
+            )
+        });
+    }
+    if limits.retained_bytes_max > window / 4 {
+        contradict(found, ["limits.retained_bytes_max", "storage.gateway_bytes_max"], || {
+            format!(
+                "{} is more than a quarter of storage.gateway_bytes_max, {}",
+                show_bytes(limits.retained_bytes_max),
+                show_bytes(window)
+            )
+        });
+    }
+}
+
+/// Reports `text` at the first of `keys` that a file set, unless one of them is wrong already.
+fn contradict(found: &mut Findings, keys: [&str; 2], text: impl FnOnce() -> String) {
+    if !keys.iter().all(|key| found.is_sound(key)) {
+        return;
+    }
+    let Some((key, place)) = keys.iter().find_map(|key| Some((*key, found.origin(key)?.clone()))) else {
+        return;
+    };
+    // The text speaks of the first key; where only the second is written, name the first.
+    let text = if key == keys[0] { text() } else { format!("{} = {}", keys[0], text()) };
+    found.report(place, key, Problem::Contradiction(text));
+}
