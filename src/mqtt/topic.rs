@@ -6,6 +6,9 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::wildcard_enum_match_arm)]
 
 mod relation;
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests;
 
 use std::fmt;
 
@@ -131,18 +134,16 @@ fn scan(text: &str) -> Result<Scan, TopicError> {
     if text.len() > TOPIC_BYTES_MAX {
         return Err(TopicError::TooLong);
     }
-    let mut null = false;
-    let mut wildcards = false;
-    let mut levels = 1_usize;
+    let (mut null, mut wildcards) = (false, false);
     for byte in text.bytes() {
         null |= byte == 0;
         wildcards |= is_wildcard(byte);
-        levels = levels.saturating_add(usize::from(byte == b'/'));
     }
     if null {
         return Err(TopicError::NullCharacter);
     }
-    if levels > TOPIC_LEVELS_MAX {
+    // A shorter text cannot have as many separators.
+    if text.len() >= TOPIC_LEVELS_MAX && text.split('/').count() > TOPIC_LEVELS_MAX {
         return Err(TopicError::TooManyLevels);
     }
     Ok(Scan { wildcards })

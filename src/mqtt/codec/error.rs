@@ -45,11 +45,25 @@ impl ProtocolError {
     }
 
     pub(super) const fn topic_name(error: TopicError) -> Self {
-        Self { fault: Fault::TopicNameInvalid, detail: error.detail(), rule: error.rule() }
+        Self::topic(error, Fault::TopicNameInvalid)
     }
 
     pub(super) const fn topic_filter(error: TopicError) -> Self {
-        Self { fault: Fault::TopicFilterInvalid, detail: error.detail(), rule: error.rule() }
+        Self::topic(error, Fault::TopicFilterInvalid)
+    }
+
+    const fn topic(error: TopicError, fault: Fault) -> Self {
+        let fault = match error {
+            // No string of any kind may hold it.
+            TopicError::NullCharacter => Fault::MalformedPacket,
+            TopicError::Empty
+            | TopicError::TooLong
+            | TopicError::WildcardInName
+            | TopicError::MultiLevelMisplaced
+            | TopicError::SingleLevelMisplaced
+            | TopicError::TooManyLevels => fault,
+        };
+        Self { fault, detail: error.detail(), rule: error.rule() }
     }
 }
 

@@ -22,6 +22,10 @@ mod unsubscribe;
 mod value;
 mod wire;
 
+#[cfg(test)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic")]
+mod tests;
+
 pub use ack::{
     encode_pingresp, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel, encode_unsuback,
 };

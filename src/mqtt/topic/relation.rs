@@ -26,7 +26,7 @@ pub fn filters_overlap(a: TopicFilter<'_>, b: TopicFilter<'_>) -> bool {
     if begins_with_wildcard(a) && is_reserved(b) || begins_with_wildcard(b) && is_reserved(a) {
         return false;
     }
-    let (mut a_levels, mut b_levels) = (a.levels(), b.levels());
+    let (mut a_levels, mut b_levels) = (spelled_out(a).levels(), spelled_out(b).levels());
     loop {
         match (a_levels.next(), b_levels.next()) {
             // `#` takes whatever the other side needs, its parent included.
@@ -50,11 +50,7 @@ pub fn covers(a: TopicFilter<'_>, b: TopicFilter<'_>) -> bool {
     if begins_with_wildcard(a) && is_reserved(b) {
         return false;
     }
-    // Every topic has a first level, so that these two say the same.
-    if a.as_str() == "+/#" && b.as_str() == "#" {
-        return true;
-    }
-    let (mut a_levels, mut b_levels) = (a.levels(), b.levels());
+    let (mut a_levels, mut b_levels) = (a.levels(), spelled_out(b).levels());
     loop {
         match (a_levels.next(), b_levels.next()) {
             (Some(FilterLevel::MultiLevel), _) | (None, None) => return true,
@@ -67,6 +63,16 @@ pub fn covers(a: TopicFilter<'_>, b: TopicFilter<'_>) -> bool {
             }
             (Some(FilterLevel::Literal(_)), Some(FilterLevel::SingleLevel)) => return false,
         }
+    }
+}
+
+/// The same filter with `#` standing for levels that may all be absent. No topic is empty: at the top `#` needs a
+/// level, and below an empty first level it needs a second.
+fn spelled_out(filter: TopicFilter<'_>) -> TopicFilter<'_> {
+    match filter.as_str() {
+        "#" => TopicFilter("+/#"),
+        "/#" => TopicFilter("/+/#"),
+        _ => filter,
     }
 }
 
