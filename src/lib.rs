@@ -3,6 +3,7 @@
 //! Everything but `net` and `cli` is deterministic: time, randomness and disk come in as arguments, so a seed
 //! replays any run. `cargo check --lib --no-default-features` builds that part without a runtime.
 
+pub mod auth;
 pub mod collections;
 pub mod config;
 pub mod ids;
