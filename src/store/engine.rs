@@ -1,0 +1,362 @@
+//! The store: batches in, `Persisted` out, rows back.
+//!
+//! Owns the order of writes: a batch is one record in the journal and one sync; when the journal is full, or the
+//! caller is idle, its surviving rows move to the row log in one transaction. The files' forms are `page`'s, `record`'s
+//! and `log`'s; what a start makes of them is `recovery`'s.
+
+use std::sync::Arc;
+
+use super::batch::{Batch, Persisted, Place};
+use super::counted::Counters;
+use super::disk::{Disk, PAGE};
+use super::error::{OpenError, StoreError};
+use super::essentials;
+use super::journal::Journal;
+use super::log::{Log, Marker};
+use super::overlay::{DELETES_MAX, Overlay};
+use super::page::{Slot, pages_of};
+use super::record;
+use super::recovery::{self, Recovery};
+use super::row::{Assembler, Piece};
+use crate::ids::{BatchNumber, RowKey};
+
+/// How a store is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Cap of `gateway.redb` and `gateway.journal` together, bytes.
+    pub gateway_bytes_max: u64,
+    /// Size of the journal, bytes; at most an eighth of the cap is used.
+    pub journal_bytes: u64,
+    /// Bytes of the file system that stay free.
+    pub reserve_free: u64,
+    pub on_corrupt: OnCorrupt,
+}
+
+/// What to do with a damaged file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCorrupt {
+    /// Set it aside, salvage its rows, go on.
+    Quarantine,
+    /// Refuse to open, change nothing.
+    Stop,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            gateway_bytes_max: 72 << 20,
+            journal_bytes: 4 << 20,
+            reserve_free: 64 << 20,
+            on_corrupt: OnCorrupt::Quarantine,
+        }
+    }
+}
+
+/// How much is stored and was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Length of both files.
+    pub file_bytes: u64,
+    /// What the rows are charged by [`stored_bytes`](super::stored_bytes). Deleted rows count until they are applied.
+    pub live_bytes: u64,
+    /// What live rows may be charged: 75 % of what the row log can hold.
+    pub quota_bytes: u64,
+    /// Bytes of the journal that wait to be applied, and all of them.
+    pub journal_used: u64,
+    pub journal_bytes: u64,
+    /// Since the store was opened; reopening keeps counting.
+    pub bytes_written_total: u64,
+    pub syncs_total: u64,
+}
+
+/// What a replay went through.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ReplayReport {
+    /// Rows handed over.
+    pub rows: u64,
+    /// Keys of rows that were left out because they do not verify.
+    pub lost: Vec<RowKey>,
+}
+
+/// The open store. One owner; every call is blocking.
+#[derive(Debug)]
+pub struct Store {
+    disk: Arc<dyn Disk>,
+    options: StoreOptions,
+    counters: Arc<Counters>,
+    boot: u32,
+    last: BatchNumber,
+    open: Option<Files>,
+    damage: Vec<String>,
+}
+
+/// The open files and what lies between them.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) journal: Journal,
+    pub(super) log: Log,
+    pub(super) overlay: Overlay,
+    pub(super) last: BatchNumber,
+}
+
+impl Store {
+    /// Opens the store in `disk`'s folder, or makes a new one. Whatever state the files are in, with
+    /// [`OnCorrupt::Quarantine`] it opens; what could not be kept is told in [`Recovery::damage`].
+    ///
+    /// # Errors
+    /// A file from a newer version, a damaged one with [`OnCorrupt::Stop`], no room at all, or a failing disk.
+    pub fn open(disk: Arc<dyn Disk>, options: StoreOptions) -> Result<(Self, Recovery), OpenError> {
+        let counters = Arc::new(Counters::default());
+        let (files, recovery) = recovery::open(&*disk, &options, &counters, None)?;
+        let store = Self {
+            disk,
+            options,
+            counters,
+            boot: recovery.boot,
+            last: files.last,
+            open: Some(files),
+            damage: Vec::new(),
+        };
+        Ok((store, recovery))
+    }
+
+    /// Hands over every live row in key order: its place, its kind, its body. A row that does not verify is left out
+    /// and reported.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn replay(&mut self, row: &mut dyn FnMut(Place, u8, &[u8])) -> Result<ReplayReport, StoreError> {
+        self.with_files(|files, _| {
+            let mut walk = files.log.for_each(&files.overlay, row)?;
+            let mut assembler = Assembler::default();
+            let none_deleted = Overlay::default();
+            for (key, piece) in files.overlay.rows() {
+                walk.take(key, Piece::read(piece).as_ref(), &mut assembler, &none_deleted, row);
+            }
+            walk.lost.extend(assembler.give_up().map(|place| place.key));
+            Ok(ReplayReport { rows: walk.rows, lost: walk.lost })
+        })
+    }
+
+    /// Makes a batch durable. Its number is the one after [`Store::last_batch`]; a number up to that is answered
+    /// without writing, so that a batch may be submitted again after an error.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. After an error the batch may or may not be there; [`Store::reopen`] tells.
+    pub fn append(&mut self, batch: Batch) -> Result<Persisted, StoreError> {
+        let number = batch.number;
+        let (bytes, syncs) = (self.counters.bytes(), self.counters.syncs());
+        if self.open.is_none() {
+            return Err(StoreError::NotOpen);
+        }
+        if number > self.last.next() {
+            return Err(StoreError::OutOfOrder { expected: self.last.next(), found: number });
+        }
+        if number > self.last {
+            self.with_files(|files, boot| files.append(batch, boot))?;
+            self.last = number;
+        }
+        Ok(Persisted {
+            number,
+            bytes_written: self.counters.bytes() - bytes,
+            syncs: u32::try_from(self.counters.syncs() - syncs).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// The body of the row at `key`, put together; `None` when there is none. Holds nothing open afterwards.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn fetch(&mut self, key: RowKey) -> Result<Option<Vec<u8>>, StoreError> {
+        self.with_files(|files, _| {
+            if let Some(body) = files.overlay.fetch(key) {
+                return Ok(Some(body));
+            }
+            if files.overlay.is_deleted(key) { Ok(None) } else { files.log.fetch(key) }
+        })
+    }
+
+    /// Call when there is nothing else to do: applies the journal when more than half of it is used. Returns whether
+    /// it did.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn apply_if_idle(&mut self) -> Result<bool, StoreError> {
+        self.with_files(|files, boot| {
+            let worth_it = files.journal.used_bytes() > files.journal.file_bytes() / 2;
+            if worth_it {
+                files.apply(boot)?;
+            }
+            Ok(worth_it)
+        })
+    }
+
+    /// Applies what is left, closes the files and marks the stop as clean. `essentials` replaces the essentials file.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. Nothing that was persisted is lost by an error here.
+    pub fn close(mut self, essentials: Option<&[u8]>) -> Result<(), StoreError> {
+        if let Some(bytes) = essentials {
+            self.write_essentials(bytes)?;
+        }
+        let boot = self.boot;
+        let Some(mut files) = self.open.take() else {
+            return Err(StoreError::NotOpen);
+        };
+        files.apply(boot)?;
+        let Files { mut journal, log, last, .. } = files;
+        let charged = log.marker().charged;
+        log.close()?;
+        Ok(journal.write_slot(Slot { clean: true, boot, applied: last, charged, ..Slot::default() })?)
+    }
+
+    /// Replaces the essentials file: what is needed to go on after the files of the store are lost. Its content is the
+    /// caller's.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. The store stays open: the rows are not touched.
+    pub fn write_essentials(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        Ok(essentials::write(&*self.disk, bytes, self.boot, self.last)?)
+    }
+
+    /// The content of the essentials file; `None` when there is none that verifies.
+    #[must_use]
+    pub fn read_essentials(&self) -> Option<Vec<u8>> {
+        essentials::read(&*self.disk).map(|essentials| essentials.bytes)
+    }
+
+    /// How much is stored and was written.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let counted = Usage {
+            bytes_written_total: self.counters.bytes(),
+            syncs_total: self.counters.syncs(),
+            ..Usage::default()
+        };
+        let Some(files) = &self.open else {
+            return counted;
+        };
+        Usage {
+            file_bytes: files.log.file().file().len().unwrap_or(0) + files.journal.file_bytes(),
+            live_bytes: files.log.marker().charged + files.overlay.charged(),
+            quota_bytes: files.log.capacity_bytes() / 4 * 3,
+            journal_used: files.journal.used_bytes(),
+            journal_bytes: files.journal.file_bytes(),
+            ..counted
+        }
+    }
+
+    /// The last batch known to be persisted.
+    #[must_use]
+    pub const fn last_batch(&self) -> BatchNumber {
+        self.last
+    }
+
+    /// True until a call fails.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Recovers in place after an error: drops the handles and the files' cached pages and opens again.
+    ///
+    /// Returns the last batch that is persisted, so that the caller submits again what is above it. `None` when a file
+    /// was found damaged and set aside: rows may be missing, [`Store::take_damage`] tells, and the caller should write
+    /// anew what it knows. Numbers go on after [`Store::last_batch`] in either case.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. Try again later.
+    pub fn reopen(&mut self) -> Result<Option<BatchNumber>, StoreError> {
+        self.abandon();
+        let (files, recovery) = recovery::open(&*self.disk, &self.options, &self.counters, Some(self.boot))?;
+        self.last = files.last;
+        self.open = Some(files);
+        let intact = recovery.damage.is_empty();
+        self.damage.extend(recovery.damage);
+        Ok(intact.then_some(self.last))
+    }
+
+    /// What [`Store::reopen`] found damaged since this was last asked.
+    pub fn take_damage(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.damage)
+    }
+
+    /// Runs a call on the open files; an error closes them until [`Store::reopen`].
+    fn with_files<T>(
+        &mut self,
+        call: impl FnOnce(&mut Files, u32) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let files = self.open.as_mut().ok_or(StoreError::NotOpen)?;
+        let result = call(files, self.boot);
+        if result.is_err() {
+            self.abandon();
+        }
+        result
+    }
+
+    fn abandon(&mut self) {
+        if let Some(files) = self.open.take() {
+            files.abandon();
+        }
+    }
+}
+
+impl Files {
+    /// Applies everything that the overlay holds and starts the journal's next lap.
+    pub(super) fn apply(&mut self, boot: u32) -> Result<(), StoreError> {
+        self.apply_as(boot, false)
+    }
+
+    fn apply_as(&mut self, boot: u32, whole: bool) -> Result<(), StoreError> {
+        if self.log.marker().applied == self.last && self.overlay.is_empty() {
+            return Ok(());
+        }
+        let min_live_key = self.log.marker().min_live_key.max(self.overlay.min_live_key());
+        let marker = Marker { applied: self.last, min_live_key, charged: 0, boot };
+        if let Err(error) = self.log.apply(&self.overlay, marker, whole) {
+            if !self.log.wants_reopen() {
+                return Err(error);
+            }
+            self.log.reopen()?;
+            self.log.apply(&self.overlay, marker, whole)?;
+        }
+        self.overlay = Overlay::default();
+        self.journal.restart();
+        Ok(())
+    }
+
+    fn append(&mut self, batch: Batch, boot: u32) -> Result<(), StoreError> {
+        let pages = pages_of(record::payload_bytes_max(&batch));
+        if pages > self.journal.room_pages() || self.overlay.delete_count() > DELETES_MAX {
+            self.apply(boot)?;
+        }
+        if pages > self.journal.capacity_pages() {
+            self.last = batch.number;
+            self.take(batch);
+            return self.apply_as(boot, true);
+        }
+        record::write(&batch, &mut self.journal.writer);
+        self.journal.append(batch.number)?;
+        self.last = batch.number;
+        self.take(batch);
+        Ok(())
+    }
+
+    fn take(&mut self, batch: Batch) {
+        for (key, piece) in batch.pieces {
+            self.overlay.insert(key, piece);
+        }
+        for place in batch.deletes {
+            self.overlay.delete(place);
+        }
+        self.overlay.set_min_live_key(batch.min_live_key);
+    }
+
+    fn abandon(self) {
+        // Only a hint: where it fails the reopen still verifies what it reads.
+        drop(self.journal.drop_cache());
+        self.log.abandon();
+    }
+}
+
+const _: () = assert!(PAGE == 4096, "redb's page size is fixed");
