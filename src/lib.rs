@@ -4,6 +4,8 @@
 //! replays any run. `cargo check --lib --no-default-features` builds that part without a runtime.
 
 pub mod auth;
+#[cfg(feature = "net")]
+pub mod cli;
 pub mod collections;
 pub mod config;
 pub mod ids;

@@ -67,7 +67,7 @@ pub fn check_user_name(name: &str) -> Result<(), &'static str> {
 }
 
 /// Replaces the file at `path` by `text` so that a reader, and a power cut, sees the old file or the new one. A new
-/// file has mode 0600 and `owner` (user and group) if given; an old one keeps its owner and loses what others may
+/// file has mode 0600 and, made by root, the `owner` (user and group) if given; an old one keeps its owner and loses what others may
 /// do. The temporary file beside it, `NAME.new`, keeps a second editor out.
 ///
 /// # Errors
@@ -86,13 +86,13 @@ pub fn replace_private(path: &Path, text: &str, owner: Option<(u32, u32)>) -> io
             io::Error::new(error.kind(), format!("create {}: {error}", temporary.display()))
         })?;
     let written = (|| {
+        let new = file.metadata()?;
         if let Some(old) = &old {
-            let is_ours = file.metadata()?;
-            if (old.uid(), old.gid()) != (is_ours.uid(), is_ours.gid()) {
+            if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
                 fchown(&file, Some(old.uid()), Some(old.gid()))?;
             }
             file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o640 | 0o600))?;
-        } else if let Some((user, group)) = owner {
+        } else if let Some((user, group)) = owner.filter(|_| new.uid() == 0) {
             fchown(&file, Some(user), Some(group))?;
         }
         file.write_all(text.as_bytes())?;

@@ -29,6 +29,7 @@ pub use model::{
 pub use schema::ListenerKind;
 pub use secret::{Secret, SecretError};
 pub use source::{ConfigSource, FILE_BYTES_MAX, Files, default_state_path};
+pub use value::{show_bytes, show_duration};
 
 use raw::Raw;
 use section::Findings;
@@ -70,6 +71,18 @@ impl Config {
             _ => Err(sorted(found.errors, &files)),
         }
     }
+}
+
+/// The files that [`Config::load`] reads for `path`, in the order in which they apply.
+#[must_use]
+pub fn files(path: Option<&Path>, source: &dyn ConfigSource) -> Vec<PathBuf> {
+    let main = path.unwrap_or_else(|| Path::new(DEFAULT_PATH));
+    let is_absent = source.read(main).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let mut files = drop_ins(main, source, &mut Findings::default());
+    if path.is_some() || !is_absent {
+        files.insert(0, main.to_owned());
+    }
+    files
 }
 
 /// The files of `gateway.d` beside `main` that end in `.toml` and are not hidden, in lexical order.

@@ -83,8 +83,9 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total_ms))
 }
 
-/// The shortest text that [`parse_bytes`] reads as `bytes`.
-pub(super) fn show_bytes(bytes: u64) -> String {
+/// The shortest text that a setting reads as `bytes`, such as `64MiB`.
+#[must_use]
+pub fn show_bytes(bytes: u64) -> String {
     let (name, factor) = SIZES
         .iter()
         .filter(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor))
@@ -93,8 +94,9 @@ pub(super) fn show_bytes(bytes: u64) -> String {
     format!("{}{name}", bytes / factor)
 }
 
-/// A text that [`parse_duration`] reads as `duration`, which is whole milliseconds.
-pub(super) fn show_duration(duration: Duration) -> String {
+/// A text that a setting reads as `duration`, which is cut to whole milliseconds: `1h30m`.
+#[must_use]
+pub fn show_duration(duration: Duration) -> String {
     let mut left = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if left == 0 {
         return "0s".to_owned();

@@ -1,0 +1,266 @@
+//! The command line: what was asked, and the verbs that need no running gateway. Owns the exit codes; running the
+//! gateway and asking a running one is for `main`.
+//!
+//! Nothing prints by itself: text goes to the writers of [`Io`].
+
+mod check_config;
+mod status;
+mod user;
+mod verbs;
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use clap::error::ErrorKind;
+
+use crate::config::ConfigSource;
+
+pub use check_config::{Loaded, check_config, load};
+pub use status::render_status;
+pub use user::{UserAction, UserCommand, user};
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Invocation {
+    /// Run the gateway with this configuration file, else the usual one.
+    Run {
+        config: Option<PathBuf>,
+    },
+    CheckConfig {
+        config: Option<PathBuf>,
+        show_effective: bool,
+    },
+    /// Ask the running gateway.
+    Status {
+        config: Option<PathBuf>,
+        json: bool,
+        check: bool,
+    },
+    User {
+        config: Option<PathBuf>,
+        command: UserCommand,
+    },
+    Completions {
+        shell: String,
+    },
+    /// Help or the version, to standard output.
+    Help(String),
+    /// What is wrong with the command line, to standard error.
+    Usage(String),
+}
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Ok = 0,
+    Failed = 1,
+    Usage = 2,
+    /// No gateway answers.
+    Unreachable = 3,
+    /// `EX_CONFIG`: systemd does not try again, see `RestartPreventExitStatus`.
+    BadConfiguration = 78,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Asks for a password without echo, with the given prompt.
+pub type Ask<'a> = dyn FnMut(&str) -> io::Result<String> + 'a;
+
+/// Where a verb reads and writes.
+pub struct Io<'a> {
+    pub out: &'a mut dyn Write,
+    pub err: &'a mut dyn Write,
+    pub input: &'a mut dyn Read,
+    /// `None` when there is nobody to ask.
+    pub ask: Option<&'a mut Ask<'a>>,
+    pub files: &'a dyn ConfigSource,
+}
+
+/// What `args`, the program's name first, ask for.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Invocation {
+    match verbs::command().try_get_matches_from(args) {
+        Ok(matches) => invocation(&matches),
+        Err(error) => {
+            let text = error.render().to_string();
+            match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Invocation::Help(text),
+                _ => Invocation::Usage(text),
+            }
+        }
+    }
+}
+
+/// Does what needs no running gateway; `None` for `run` and `status`.
+///
+/// # Errors
+/// Writing failed: whoever reads has gone away.
+pub fn run_local(invocation: &Invocation, io: &mut Io<'_>) -> io::Result<Option<Exit>> {
+    Ok(Some(match invocation {
+        Invocation::Run { .. } | Invocation::Status { .. } => return Ok(None),
+        Invocation::CheckConfig { config, show_effective } => {
+            check_config(config.as_deref(), *show_effective, io)?
+        }
+        Invocation::User { config, command } => user(config.as_deref(), command, io)?,
+        Invocation::Completions { shell } => {
+            io.out.write_all(&completions(shell))?;
+            Exit::Ok
+        }
+        Invocation::Help(text) => {
+            io.out.write_all(text.as_bytes())?;
+            Exit::Ok
+        }
+        Invocation::Usage(text) => {
+            io.err.write_all(text.as_bytes())?;
+            Exit::Usage
+        }
+    }))
+}
+
+fn invocation(matches: &ArgMatches) -> Invocation {
+    let config = matches.get_one::<PathBuf>("config").cloned();
+    match matches.subcommand() {
+        Some(("check-config", verb)) => {
+            Invocation::CheckConfig { config, show_effective: verb.get_flag("show-effective") }
+        }
+        Some(("status", verb)) => {
+            Invocation::Status { config, json: verb.get_flag("json"), check: verb.get_flag("check") }
+        }
+        Some(("user", verb)) => match verb.subcommand() {
+            Some((action, arguments)) => {
+                Invocation::User { config, command: user_command(action, arguments) }
+            }
+            None => Invocation::Usage("the verb user needs add, passwd or rm\n".to_owned()),
+        },
+        Some(("completions", verb)) => Invocation::Completions { shell: word(verb, "SHELL") },
+        // `run`, or no verb at all: the parser lets no other through.
+        Some(_) | None => Invocation::Run { config },
+    }
+}
+
+fn user_command(action: &str, arguments: &ArgMatches) -> UserCommand {
+    let is_removal = action == "rm";
+    UserCommand {
+        action: match action {
+            "add" => UserAction::Add,
+            "passwd" => UserAction::ChangePassword,
+            _ => UserAction::Remove,
+        },
+        name: word(arguments, "NAME"),
+        password_file: arguments.get_one::<PathBuf>("password-file").cloned(),
+        password_stdin: !is_removal && arguments.get_flag("password-stdin"),
+        iterations: if is_removal { None } else { arguments.get_one::<u32>("iterations").copied() },
+    }
+}
+
+fn word(matches: &ArgMatches, name: &str) -> String {
+    matches.get_one::<String>(name).cloned().unwrap_or_default()
+}
+
+fn completions(shell: &str) -> Vec<u8> {
+    let shell = match shell {
+        "zsh" => clap_complete::Shell::Zsh,
+        "fish" => clap_complete::Shell::Fish,
+        _ => clap_complete::Shell::Bash,
+    };
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut verbs::command(), "gatewayd", &mut text);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Invocation {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn verbs_and_options_are_understood() {
+        let config = Some(PathBuf::from("f"));
+        assert_eq!(parsed("gatewayd"), Invocation::Run { config: None });
+        assert_eq!(parsed("gatewayd run"), Invocation::Run { config: None });
+        assert_eq!(parsed("gatewayd --config f"), Invocation::Run { config: config.clone() });
+        assert_eq!(parsed("gatewayd run --config f"), Invocation::Run { config: config.clone() });
+        assert_eq!(
+            parsed("gatewayd check-config --show-effective --config=f"),
+            Invocation::CheckConfig { config, show_effective: true }
+        );
+        assert_eq!(
+            parsed("gatewayd status --json --check"),
+            Invocation::Status { config: None, json: true, check: true }
+        );
+        let command = UserCommand {
+            action: UserAction::Add,
+            name: "ada".to_owned(),
+            password_file: Some(PathBuf::from("p")),
+            password_stdin: true,
+            iterations: Some(20),
+        };
+        assert_eq!(
+            parsed("gatewayd user add ada --password-file p --password-stdin --iterations 20"),
+            Invocation::User { config: None, command }
+        );
+        let command = UserCommand {
+            action: UserAction::Remove,
+            name: "ada".to_owned(),
+            password_file: None,
+            password_stdin: false,
+            iterations: None,
+        };
+        assert_eq!(parsed("gatewayd user rm ada"), Invocation::User { config: None, command });
+        assert_eq!(parsed("gatewayd completions fish"), Invocation::Completions { shell: "fish".to_owned() });
+    }
+
+    #[test]
+    fn what_is_not_understood_is_a_usage_error() {
+        for line in [
+            "gatewayd fly",
+            "gatewayd run now",
+            "gatewayd --confg f",
+            "gatewayd user",
+            "gatewayd user add",
+            "gatewayd user rm ada --password-stdin",
+            "gatewayd user add ada --iterations 0",
+            "gatewayd completions tcsh",
+            "gatewayd status --config",
+        ] {
+            let Invocation::Usage(text) = parsed(line) else { panic!("{line} was understood") };
+            let is_helpful = text.starts_with("error: ") || text.contains("Usage: gatewayd");
+            assert!(is_helpful && text.contains("help"), "{line}: {text}");
+        }
+        let Invocation::Usage(text) = parsed("gatewayd check-confg") else { panic!() };
+        assert!(text.contains("check-config"), "{text}");
+    }
+
+    #[test]
+    fn help_and_version_are_no_errors() {
+        assert_eq!(
+            parsed("gatewayd --version"),
+            Invocation::Help(format!("gatewayd {}\n", env!("CARGO_PKG_VERSION")))
+        );
+        let Invocation::Help(text) = parsed("gatewayd --help") else { panic!() };
+        for verb in &verbs::VERBS {
+            assert!(text.contains(verb.name) && text.contains(verb.summary), "{text}");
+        }
+        assert!(text.ends_with("78 bad configuration\n"));
+        assert!(matches!(parsed("gatewayd user add --help"), Invocation::Help(_)));
+    }
+
+    #[test]
+    fn completions_know_every_verb() {
+        for shell in verbs::SHELLS {
+            let text = String::from_utf8(completions(shell)).unwrap();
+            for verb in &verbs::VERBS {
+                assert!(text.contains(verb.name), "{shell} {}", verb.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The table of verbs: name, arguments and words of each. The parser, the help and the completions are made from
+//! it; so will be manual pages and, for verbs that ask the daemon, their HTTP routes.
+
+use clap::{Arg, ArgAction, Command, value_parser};
+
+/// A verb or, inside another, its second word.
+pub(super) struct Verb {
+    pub name: &'static str,
+    pub summary: &'static str,
+    pub arguments: &'static [Argument],
+    pub verbs: &'static [Self],
+}
+
+/// What may follow a verb.
+pub(super) struct Argument {
+    /// Its long option, or the name of its place.
+    pub name: &'static str,
+    pub kind: Kind,
+    pub summary: &'static str,
+}
+
+/// What an argument takes.
+pub(super) enum Kind {
+    /// `--name`
+    Flag,
+    /// `--name PATH`
+    Path,
+    /// `--name N`
+    Number { min: i64, max: i64 },
+    /// A word at its place, which must be there.
+    Word,
+    /// One of these words at its place.
+    OneOf(&'static [&'static str]),
+}
+
+pub(super) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
+const USER_NAME: Argument = Argument { name: "NAME", kind: Kind::Word, summary: "Name of the user" };
+const PASSWORD_FILE: Argument = Argument {
+    name: "password-file",
+    kind: Kind::Path,
+    summary: "File to change [default: auth.password_file of the configuration]",
+};
+const PASSWORD_STDIN: Argument = Argument {
+    name: "password-stdin",
+    kind: Kind::Flag,
+    summary: "Read the password from standard input instead of asking twice",
+};
+const ITERATIONS: Argument = Argument {
+    name: "iterations",
+    kind: Kind::Number { min: 1, max: 5_000_000 },
+    summary: "PBKDF2 iterations: more make guessing and each login slower [default: 10000]",
+};
+
+pub(super) const VERBS: [Verb; 5] = [
+    Verb { name: "run", summary: "Run the gateway (the default)", arguments: &[], verbs: &[] },
+    Verb {
+        name: "check-config",
+        summary: "Say what is wrong with the configuration and the files it names",
+        arguments: &[Argument {
+            name: "show-effective",
+            kind: Kind::Flag,
+            summary: "Print every setting with the value that holds, as TOML",
+        }],
+        verbs: &[],
+    },
+    Verb {
+        name: "status",
+        summary: "Ask the running gateway how it is",
+        arguments: &[
+            Argument { name: "json", kind: Kind::Flag, summary: "Print JSON" },
+            Argument {
+                name: "check",
+                kind: Kind::Flag,
+                summary: "For monitoring: exit 0 when healthy, 1 when not, 3 when unreachable",
+            },
+        ],
+        verbs: &[],
+    },
+    Verb {
+        name: "user",
+        summary: "Change who may log in",
+        arguments: &[],
+        verbs: &[
+            Verb {
+                name: "add",
+                summary: "Add a user",
+                arguments: &[USER_NAME, PASSWORD_FILE, PASSWORD_STDIN, ITERATIONS],
+                verbs: &[],
+            },
+            Verb {
+                name: "passwd",
+                summary: "Change a user's password",
+                arguments: &[USER_NAME, PASSWORD_FILE, PASSWORD_STDIN, ITERATIONS],
+                verbs: &[],
+            },
+            Verb { name: "rm", summary: "Remove a user", arguments: &[USER_NAME, PASSWORD_FILE], verbs: &[] },
+        ],
+    },
+    Verb {
+        name: "completions",
+        summary: "Print the completions of a shell",
+        arguments: &[Argument { name: "SHELL", kind: Kind::OneOf(&SHELLS), summary: "Which shell" }],
+        verbs: &[],
+    },
+];
+
+const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 daemon unreachable, 78 bad configuration";
+
+/// The parser of the command line.
+pub(super) fn command() -> Command {
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(value_parser!(std::path::PathBuf))
+        .global(true)
+        .help("Configuration file [default: /etc/gateway.toml, which need not exist]");
+    Command::new("gatewayd")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Edge IoT gateway: durable MQTT broker for embedded Linux boards")
+        .after_help(EXIT_CODES)
+        .disable_help_subcommand(true)
+        .arg(config)
+        .subcommands(VERBS.iter().map(subcommand))
+}
+
+fn subcommand(verb: &Verb) -> Command {
+    Command::new(verb.name)
+        .about(verb.summary)
+        .disable_help_subcommand(true)
+        .subcommand_required(!verb.verbs.is_empty())
+        .arg_required_else_help(!verb.verbs.is_empty())
+        .args(verb.arguments.iter().map(argument))
+        .subcommands(verb.verbs.iter().map(subcommand))
+}
+
+fn argument(argument: &Argument) -> Arg {
+    let arg = Arg::new(argument.name).help(argument.summary);
+    match argument.kind {
+        Kind::Flag => arg.long(argument.name).action(ArgAction::SetTrue),
+        Kind::Path => {
+            arg.long(argument.name).value_name("FILE").value_parser(value_parser!(std::path::PathBuf))
+        }
+        Kind::Number { min, max } => {
+            arg.long(argument.name).value_name("N").value_parser(value_parser!(u32).range(min..=max))
+        }
+        Kind::Word => arg.required(true),
+        Kind::OneOf(words) => arg.required(true).value_parser(words.to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_makes_a_sound_parser() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_default_in_the_help_is_the_default() {
+        let shown = format!("[default: {}]", crate::auth::ITERATIONS_DEFAULT);
+        assert!(ITERATIONS.summary.ends_with(&shown));
+        assert_eq!(crate::config::DEFAULT_PATH, "/etc/gateway.toml");
+    }
+}
