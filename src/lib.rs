@@ -4,12 +4,19 @@
 //! replays any run. `cargo check --lib --no-default-features` builds that part without a runtime.
 
 pub mod auth;
+pub mod broker;
 #[cfg(feature = "net")]
 pub mod cli;
 pub mod collections;
 pub mod config;
+pub mod gateway;
+pub mod http;
 pub mod ids;
 pub mod limits;
+pub mod message;
 pub mod mqtt;
+#[cfg(feature = "net")]
+pub mod net;
+pub mod random;
 pub mod store;
 pub mod time;

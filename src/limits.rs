@@ -25,3 +25,15 @@ pub const CLIENT_IDENTIFIER_BYTES_MAX: usize = 1_024;
 
 /// Bytes that a connection may send before it is authenticated: a CONNECT with its largest legal will excluded.
 pub const CONNECT_BYTES_MAX: usize = 256 * 1024;
+
+/// Topic filters of one session. More are refused with 0x80: a peer must not fill memory with subscriptions.
+pub const SUBSCRIPTIONS_PER_SESSION_MAX: usize = 10_000;
+
+/// Bytes of output that wait for a slow consumer before deliveries to it stop.
+pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
+
+/// Deliveries go on when no more than this waits.
+pub const OUTPUT_BYTES_LOW: usize = 64 * 1024;
+
+/// Bytes read from one connection before the others have their turn.
+pub const READ_BYTES_MAX: usize = 64 * 1024;

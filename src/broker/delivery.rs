@@ -1,0 +1,212 @@
+//! Handing over and settling: from a queue to its consumer, and what the consumer answers.
+
+use std::rc::Rc;
+
+use super::ledger::Urgency;
+use super::queue::{Flight, InFlight, QueueIndex};
+use super::rows::WindowChange;
+use super::{Broker, Delivery, Event, Gate};
+use crate::message::Assurance;
+use crate::time::{Mono, Now};
+
+impl Broker {
+    /// The consumer has taken an at-least-once delivery over (MQTT: PUBACK). An unknown tag is ignored.
+    pub fn accept(&mut self, now: Now, index: QueueIndex, tag: u32) {
+        let at_least_once = |f: &InFlight| f.entry.assurance != Assurance::ExactlyOnce;
+        if self.settle(now, index, tag, at_least_once) {
+            self.dispatch(now, index);
+        }
+    }
+
+    /// The consumer has an exactly-once delivery (MQTT: PUBREC). The message is settled; its tag stays in use until
+    /// the release is confirmed. The release leaves with the gate, also for a repeated or unknown tag, which may have
+    /// been settled before a restart. [MQTT-4.3.3-1]
+    pub fn receive(&mut self, now: Now, index: QueueIndex, tag: u32) -> Gate {
+        let exactly_once = |f: &InFlight| f.entry.assurance == Assurance::ExactlyOnce;
+        let known = self.settle(now, index, tag, exactly_once);
+        let Some(queue) = self.queue_mut(index) else { return Gate::Open };
+        if !known {
+            return if queue.durable { Gate::Batch(queue.window_batch) } else { Gate::Open };
+        }
+        queue.releasing.push_back(tag);
+        if !queue.durable {
+            return Gate::Open;
+        }
+        queue.window_dirty.set(true);
+        let change = WindowChange::Received(queue.id, tag);
+        let batch = self.ledger.window(now.mono, change, Urgency::Now);
+        if let Some(queue) = self.queue_mut(index) {
+            queue.window_batch = batch;
+        }
+        Gate::Batch(batch)
+    }
+
+    /// The consumer confirmed the release (MQTT: PUBCOMP): the tag is free.
+    pub fn complete(&mut self, now: Now, index: QueueIndex, tag: u32) {
+        let Some(queue) = self.queue_mut(index) else { return };
+        let Some(position) = queue.releasing.iter().position(|t| *t == tag) else { return };
+        queue.releasing.remove(position);
+        if queue.durable {
+            queue.window_dirty.set(true);
+            let change = WindowChange::Completed(queue.id, tag);
+            self.ledger.window(now.mono, change, Urgency::Lazy(super::ledger::LAZY_SETTLEMENT));
+        }
+        self.dispatch(now, index);
+    }
+
+    /// The delivery may not reach its consumer (a right is missing): it counts as settled.
+    pub fn withdraw(&mut self, now: Now, index: QueueIndex, tag: u32) {
+        if tag != 0 && self.settle(now, index, tag, |_| true) {
+            self.dispatch(now, index);
+        }
+    }
+
+    /// The consumer's output is full, or has room again.
+    pub fn set_blocked(&mut self, now: Now, index: QueueIndex, blocked: bool) {
+        if let Some(consumer) = self.queue_mut(index).and_then(|queue| queue.consumer.as_mut()) {
+            consumer.blocked = blocked;
+        }
+        if !blocked {
+            self.dispatch(now, index);
+        }
+    }
+
+    /// Hands over what credit, output and bounds allow.
+    pub(super) fn dispatch(&mut self, now: Now, index: QueueIndex) {
+        loop {
+            let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+            let Some(consumer) = queue.consumer else { return };
+            if consumer.blocked {
+                return;
+            }
+            if let Some(entry) = queue.replay.pop_front_if(|e| e.assurance == Assurance::AtMostOnce) {
+                self.counters.delivered += 1;
+                self.events.push_back(Event::Deliver(Delivery {
+                    connection: consumer.connection,
+                    queue: index,
+                    tag: 0,
+                    held: entry.held,
+                    assurance: entry.assurance,
+                    retained: entry.retained,
+                    redelivered: false,
+                }));
+                continue;
+            }
+            if queue.credit() == 0 || queue.in_flight_bytes >= queue.bounds.bytes_max {
+                return;
+            }
+            let entry = if let Some(entry) = queue.replay.pop_front() {
+                queue.charge(&entry);
+                entry
+            } else if let Some(entry) = queue.ready.pop_front() {
+                entry
+            } else {
+                return;
+            };
+            let tag = queue.take_tag();
+            queue.in_flight_bytes += entry.charge();
+            let awaits = queue.durable && entry.assurance == Assurance::ExactlyOnce;
+            let flight = if awaits {
+                // The identifier must survive a restart before the consumer sees it. [MQTT-4.3.3-1]
+                queue.window_dirty.set(true);
+                let change = WindowChange::Tagged(queue.id, tag, Rc::clone(&entry.held));
+                let batch = self.ledger.window(now.mono, change, Urgency::Now);
+                self.awaiting.push_back((batch, index, tag));
+                Flight::AwaitBatch(batch)
+            } else {
+                Flight::Sent(now.mono)
+            };
+            if !awaits {
+                self.counters.delivered += 1;
+                self.events.push_back(Event::Deliver(Delivery {
+                    connection: consumer.connection,
+                    queue: index,
+                    tag,
+                    held: Rc::clone(&entry.held),
+                    assurance: entry.assurance,
+                    retained: entry.retained,
+                    redelivered: entry.redelivered,
+                }));
+            }
+            queue.in_flight.push_back(InFlight { tag, entry, flight });
+        }
+    }
+
+    /// A delivery's identifier is on flash: it may be sent, if its consumer is there.
+    pub(super) fn identifier_kept(&mut self, now: Now, index: QueueIndex, tag: u32) {
+        let persisted = self.ledger.persisted();
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        let consumer = queue.consumer;
+        let waits = |f: &&mut InFlight| {
+            f.tag == tag && matches!(f.flight, Flight::AwaitBatch(batch) if batch <= persisted)
+        };
+        let Some(in_flight) = queue.in_flight.iter_mut().find(waits) else { return };
+        in_flight.flight = Flight::Unsent;
+        if let Some(consumer) = consumer {
+            in_flight.flight = Flight::Sent(now.mono);
+            self.counters.delivered += 1;
+            let delivery = delivery_of(in_flight, consumer.connection, index);
+            self.events.push_back(Event::Deliver(delivery));
+        }
+    }
+
+    /// Sends what was in flight when the last connection ended, in the same order and under the same tags, then the
+    /// releases that are owed. [MQTT-4.4.0-1], [MQTT-4.6.0-1]
+    pub(super) fn redeliver(&mut self, now: Now, index: QueueIndex) {
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(consumer) = queue.consumer else { return };
+        for in_flight in &mut queue.in_flight {
+            if in_flight.flight == Flight::Unsent {
+                in_flight.flight = Flight::Sent(now.mono);
+                self.counters.delivered += 1;
+                let delivery = delivery_of(in_flight, consumer.connection, index);
+                self.events.push_back(Event::Deliver(delivery));
+            }
+        }
+        for tag in &queue.releasing {
+            self.events.push_back(Event::Release { connection: consumer.connection, tag: *tag });
+        }
+    }
+
+    /// Takes the delivery out of flight if `wanted`. False when there is none such.
+    fn settle(&mut self, now: Now, index: QueueIndex, tag: u32, wanted: impl Fn(&InFlight) -> bool) -> bool {
+        let Some(queue) = self.queue_mut(index) else { return false };
+        let sent = |f: &InFlight| f.tag == tag && !matches!(f.flight, Flight::AwaitBatch(_)) && wanted(f);
+        let Some(position) = queue.in_flight.iter().position(sent) else { return false };
+        let Some(in_flight) = queue.in_flight.remove(position) else { return false };
+        let entry = in_flight.entry;
+        queue.discharge(&entry);
+        queue.in_flight_bytes -= entry.charge();
+        if let Flight::Sent(at) = in_flight.flight {
+            queue.settled_after(at, now.mono);
+        }
+        let durable = entry.is_durable(queue.durable);
+        self.counters.settled += 1;
+        if durable {
+            self.settle_durable(now.mono, index, &entry.held);
+        }
+        true
+    }
+
+    /// How long the slowest delivery in flight has been waiting for its settlement, for `status`.
+    #[must_use]
+    pub fn oldest_in_flight(&self, index: QueueIndex) -> Option<Mono> {
+        let sent = |f: &InFlight| match f.flight {
+            Flight::Sent(at) => Some(at),
+            Flight::AwaitBatch(_) | Flight::Unsent => None,
+        };
+        self.queue(index)?.in_flight.iter().filter_map(sent).min()
+    }
+}
+
+fn delivery_of(in_flight: &InFlight, connection: crate::ids::ConnectionId, queue: QueueIndex) -> Delivery {
+    Delivery {
+        connection,
+        queue,
+        tag: in_flight.tag,
+        held: Rc::clone(&in_flight.entry.held),
+        assurance: in_flight.entry.assurance,
+        retained: in_flight.entry.retained,
+        redelivered: in_flight.entry.redelivered,
+    }
+}

@@ -1,0 +1,44 @@
+//! What the broker tells its clients: the output side of its interface.
+
+use std::rc::Rc;
+
+use super::held::Held;
+use super::queue::QueueIndex;
+use crate::ids::ConnectionId;
+use crate::message::Assurance;
+
+/// A message on its way to a consumer.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub connection: ConnectionId,
+    pub queue: QueueIndex,
+    /// Names the delivery in its settlement; 0 when none is expected.
+    pub tag: u32,
+    pub held: Rc<Held>,
+    /// The assurance granted to this taker: the lower of the publisher's and the subscription's.
+    pub assurance: Assurance,
+    /// The message is a last known value, delivered because a subscription was made.
+    pub retained: bool,
+    /// It may have been sent before.
+    pub redelivered: bool,
+}
+
+/// An output of the broker. In order: an event speaks about the state after all before it.
+#[derive(Clone, Debug)]
+pub enum Event {
+    Deliver(Delivery),
+    /// The consumer acknowledged receipt of an exactly-once delivery and its identifier's next step is kept:
+    /// the release may be sent (MQTT: PUBREL).
+    Release {
+        connection: ConnectionId,
+        tag: u32,
+    },
+    /// Another connection took the session over; this one must end.
+    Displaced {
+        connection: ConnectionId,
+    },
+    /// A gate of this connection may have opened.
+    GatesMayBeDue {
+        connection: ConnectionId,
+    },
+}

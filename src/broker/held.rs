@@ -1,0 +1,109 @@
+//! A routed message with its account: how many durable takers still need it, and where it lies on flash.
+//!
+//! One copy serves every queue. Owns the counting; leaves writing and trimming to `ledger`.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::ids::{ConnectionId, QueueId};
+use crate::message::Message;
+use crate::store::batch::Place;
+
+/// A durable taker as it is written with the message.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Taker {
+    pub queue: QueueId,
+    /// Low two bits: the granted assurance; then the `TAKER_*` flags.
+    pub flags: u8,
+}
+
+/// The taker sees the message as a retained one (MQTT's RETAIN flag set on delivery).
+pub(super) const TAKER_RETAIN: u8 = 0x04;
+/// The taker was connected when the message was routed, so it may have been sent before a restart.
+pub(super) const TAKER_CONNECTED: u8 = 0x08;
+
+/// The pseudo queue that stands for "this is the last known value of its address".
+pub(super) const RETAINED: QueueId = QueueId(0);
+
+/// How far a message has come on its way to flash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// No durable taker: memory only.
+    Memory,
+    /// Waits in the open batch.
+    Pending,
+    /// In a batch that was handed to the store, or on flash.
+    Written,
+}
+
+/// A set of takers shared by the messages of one batch, stored once.
+#[derive(Debug)]
+pub(super) struct TakerSet {
+    pub place: Place,
+    /// What it is charged on flash.
+    pub bytes: u64,
+    /// Live messages that refer to it.
+    pub messages: Cell<u32>,
+}
+
+/// A message shared by all its takers.
+#[derive(Debug)]
+pub struct Held {
+    pub message: Message,
+    memory: Rc<Cell<u64>>,
+    pub(super) stage: Cell<Stage>,
+    /// Durable takers that have not settled.
+    pub(super) owed: Cell<u32>,
+    /// The takers to write; emptied when the batch closes.
+    pub(super) takers: RefCell<Vec<Taker>>,
+    pub(super) place: Cell<Place>,
+    pub(super) set: RefCell<Option<Rc<TakerSet>>>,
+    /// A taker lost it to a bound or ended: the publisher's acknowledgement then waits for the flash, which holds the
+    /// receipt, though nobody owes anything any more.
+    pub(super) dropped: Cell<bool>,
+    /// The publisher's connection, when its acknowledgement waits for this message.
+    pub(super) waiter: Cell<Option<ConnectionId>>,
+}
+
+impl Held {
+    /// `memory` counts the bytes of all messages alive.
+    pub(super) fn new(message: Message, memory: &Rc<Cell<u64>>) -> Rc<Self> {
+        memory.set(memory.get() + message.charge() as u64);
+        Rc::new(Self {
+            message,
+            memory: Rc::clone(memory),
+            stage: Cell::new(Stage::Memory),
+            owed: Cell::new(0),
+            takers: RefCell::new(Vec::new()),
+            place: Cell::new(Place::default()),
+            set: RefCell::new(None),
+            dropped: Cell::new(false),
+            waiter: Cell::new(None),
+        })
+    }
+
+    /// As if it had never been written: its takers are to be counted again.
+    pub(super) fn forget_place(&self) {
+        self.stage.set(Stage::Memory);
+        self.owed.set(0);
+        self.takers.borrow_mut().clear();
+        self.place.set(Place::default());
+        self.set.replace(None);
+    }
+
+    /// True when no durable taker needs it any more.
+    pub(super) fn is_settled(&self) -> bool {
+        self.owed.get() == 0
+    }
+
+    /// True when every durable taker has acknowledged it.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        self.is_settled() && !self.dropped.get()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.set(self.memory.get().saturating_sub(self.message.charge() as u64));
+    }
+}

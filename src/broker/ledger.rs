@@ -1,0 +1,648 @@
+//! The ledger: what must reach flash, in which batch, and what has become unneeded there.
+//!
+//! Collects the changes of a round, decides when a batch closes (gates, elision, the flash budget), encodes it, and
+//! trims. Knows rows and takers; leaves routing to `broker` and the disk to `store`. Row bodies: `rows`.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::budget::FlashBudget;
+use super::held::{Held, RETAINED, Stage, Taker, TakerSet};
+use super::queue::{Queue, QueueIndex};
+use super::rows::{self, RecordKey, RowKind, Settled, WindowChange};
+use crate::collections::{self, Map};
+use crate::ids::{BatchNumber, QueueId, RowKey};
+use crate::limits;
+use crate::store::batch::{Batch, BatchBuilder, Persisted, Place};
+use crate::store::stored_bytes;
+use crate::time::{Mono, Now};
+
+/// A checkpoint after so many commits ...
+const CHECKPOINT_COMMITS: u32 = 64;
+/// ... or when so many bytes of rows are dead.
+const CHECKPOINT_DEAD_BYTES: u64 = 256 * 1024;
+/// Acknowledgements of consumers that no commit carried are written after this.
+pub(super) const LAZY_SETTLEMENT: Duration = Duration::from_millis(250);
+/// Everything else that nothing waits for is written after this.
+const LAZY_OTHER: Duration = Duration::from_secs(1);
+/// Rows that may wait in one batch: keys have 16 bits, and a large body takes several.
+const PENDING_ROWS_MAX: usize = 40_000;
+
+/// When the open batch must close.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Urgency {
+    /// A reply waits and nothing but flash can satisfy it.
+    Now,
+    /// A reply waits that the consumers' acknowledgements may satisfy first.
+    By(Mono),
+    /// No reply waits.
+    Lazy(Duration),
+}
+
+/// What `close` writes about queues and records: a view of the broker's state.
+pub(super) trait Ground {
+    fn queue(&self, index: QueueIndex) -> Option<&Queue>;
+    fn durable_queues(&self) -> Vec<QueueIndex>;
+    /// The record's content now; `None` when it is gone.
+    fn record(&self, key: RecordKey) -> Option<Vec<u8>>;
+}
+
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// Number of the batch that is open.
+    open: BatchNumber,
+    persisted: BatchNumber,
+    in_flight: Option<BatchNumber>,
+    queues_created: u16,
+
+    pending: Vec<Rc<Held>>,
+    pending_bytes: usize,
+    pending_rows: usize,
+    /// Rows handed to the store and not yet on flash.
+    in_flight_bytes: usize,
+    settled: BTreeMap<QueueIndex, Vec<Rc<Held>>>,
+    unretained: Vec<Rc<Held>>,
+    joined: Vec<(QueueId, Rc<Held>, u8)>,
+    window: Vec<WindowChange>,
+    dirty: BTreeSet<RecordKey>,
+
+    urgent: bool,
+    elide_until: Option<Mono>,
+    lazy_until: Option<Mono>,
+    not_before: Mono,
+    budget: FlashBudget,
+    commits_since_checkpoint: u32,
+
+    /// Live message rows in key order; dead ones are dropped from the front.
+    live: VecDeque<Rc<Held>>,
+    live_messages: usize,
+    live_bytes: u64,
+    dead: Vec<Place>,
+    dead_bytes: u64,
+    /// Settlement, join and window rows written since the last checkpoint.
+    deltas: Vec<(Place, u64)>,
+    records: Map<RecordKey, (Place, u64)>,
+    /// Keys of live rows that ceased to be last known values.
+    unretained_keys: BTreeSet<RowKey>,
+    /// What was lost with a file is being written again, over as many batches as it takes.
+    written_anew: bool,
+    pub(super) commits: u64,
+    pub(super) elided: u64,
+}
+
+impl Ledger {
+    pub fn new(last: BatchNumber, seed: u64, budget: FlashBudget) -> Self {
+        Self {
+            open: last.next(),
+            persisted: last,
+            in_flight: None,
+            queues_created: 0,
+            pending: Vec::new(),
+            pending_bytes: 0,
+            pending_rows: 0,
+            in_flight_bytes: 0,
+            settled: BTreeMap::new(),
+            unretained: Vec::new(),
+            joined: Vec::new(),
+            window: Vec::new(),
+            dirty: BTreeSet::new(),
+            urgent: false,
+            elide_until: None,
+            lazy_until: None,
+            not_before: Mono(0),
+            budget,
+            commits_since_checkpoint: 0,
+            live: VecDeque::new(),
+            live_messages: 0,
+            live_bytes: 0,
+            dead: Vec::new(),
+            dead_bytes: 0,
+            deltas: Vec::new(),
+            records: collections::map(seed),
+            unretained_keys: BTreeSet::new(),
+            written_anew: false,
+            commits: 0,
+            elided: 0,
+        }
+    }
+
+    // What the broker reports.
+
+    /// A fresh queue id.
+    pub fn queue_id(&mut self) -> QueueId {
+        self.queues_created += 1;
+        QueueId(self.open.0 << 16 | u64::from(self.queues_created))
+    }
+
+    /// `queue` takes the message durably. Must be called in the command that routes the message.
+    pub fn add_taker(&mut self, held: &Rc<Held>, queue: QueueId, flags: u8) {
+        if held.stage.get() == Stage::Memory {
+            held.stage.set(Stage::Pending);
+            let charge = held.message.charge();
+            self.pending_bytes += charge;
+            self.pending_rows += rows_of(charge);
+            self.pending.push(Rc::clone(held));
+        }
+        held.owed.set(held.owed.get() + 1);
+        held.takers.borrow_mut().push(Taker { queue, flags });
+    }
+
+    /// `queue` becomes a taker of a message that may have been written already (a last known value). True when the
+    /// message's own taker set does not name it.
+    pub fn join_taker(&mut self, now: Mono, held: &Rc<Held>, queue: QueueId, flags: u8) -> bool {
+        if held.stage.get() != Stage::Written {
+            self.add_taker(held, queue, flags);
+            self.want(now, Urgency::Lazy(LAZY_OTHER));
+            return false;
+        }
+        held.owed.set(held.owed.get() + 1);
+        self.joined.push((queue, Rc::clone(held), flags));
+        self.want(now, Urgency::Lazy(LAZY_OTHER));
+        true
+    }
+
+    /// `queue` needs the message no more. True when that was the last durable taker of a message not yet written.
+    pub fn settle(&mut self, now: Mono, index: QueueIndex, held: &Rc<Held>) -> bool {
+        let elided = self.release(held);
+        if held.stage.get() != Stage::Memory {
+            self.settled.entry(index).or_default().push(Rc::clone(held));
+            self.want(now, Urgency::Lazy(LAZY_SETTLEMENT));
+        }
+        elided
+    }
+
+    /// A taker leaves without having acknowledged: the publisher's reply waits for the batch that says so.
+    pub fn dropped(&mut self, held: &Rc<Held>) {
+        held.dropped.set(true);
+        if held.waiter.get().is_some() {
+            self.urgent = true;
+        }
+    }
+
+    /// A queue is gone with its record; its messages need no settlement of their own.
+    pub fn forget(&mut self, held: &Rc<Held>) {
+        self.dropped(held);
+        self.release(held);
+    }
+
+    /// The record changed, and no reply waits for it.
+    pub fn touch_soon(&mut self, now: Mono, key: RecordKey) {
+        self.touch(now, key, Urgency::Lazy(LAZY_OTHER));
+    }
+
+    /// The open batch closes within a second.
+    pub fn want_soon(&mut self, now: Mono) {
+        self.want(now, Urgency::Lazy(LAZY_OTHER));
+    }
+
+    /// Bytes of rows that are on flash or will be.
+    pub const fn bytes_to_keep(&self) -> u64 {
+        self.live_bytes + self.dead_bytes + self.pending_bytes as u64
+    }
+
+    /// The queue at `index` is gone: nothing about it is written any more.
+    pub fn forget_queue(&mut self, index: QueueIndex, id: QueueId) {
+        self.settled.remove(&index);
+        self.joined.retain(|(queue, ..)| *queue != id);
+        self.window.retain(|change| change.queue() != id);
+    }
+
+    /// The message is no longer the last known value of its address.
+    pub fn unretain(&mut self, now: Mono, held: &Rc<Held>) -> bool {
+        let elided = self.release(held);
+        self.unretained.push(Rc::clone(held));
+        self.want(now, Urgency::Lazy(LAZY_OTHER));
+        elided
+    }
+
+    /// The record changed, came or went.
+    pub fn touch(&mut self, now: Mono, key: RecordKey, urgency: Urgency) -> BatchNumber {
+        self.dirty.insert(key);
+        self.want(now, urgency);
+        self.open
+    }
+
+    /// A step of an exactly-once exchange.
+    pub fn window(&mut self, now: Mono, change: WindowChange, urgency: Urgency) -> BatchNumber {
+        self.window.push(change);
+        self.want(now, urgency);
+        self.open
+    }
+
+    /// Something in the open batch has this urgency.
+    pub fn want(&mut self, now: Mono, urgency: Urgency) {
+        match urgency {
+            Urgency::Now => self.urgent = true,
+            Urgency::By(at) => self.elide_until = Some(self.elide_until.map_or(at, |old| old.min(at))),
+            Urgency::Lazy(after) => {
+                let at = now + after;
+                self.lazy_until = Some(self.lazy_until.map_or(at, |old| old.min(at)));
+            }
+        }
+    }
+
+    // What the driver asks.
+
+    pub const fn open_batch(&self) -> BatchNumber {
+        self.open
+    }
+
+    pub const fn persisted(&self) -> BatchNumber {
+        self.persisted
+    }
+
+    pub const fn is_idle(&self) -> bool {
+        self.in_flight.is_none()
+    }
+
+    /// Too much waits for flash: durable publishers must be held back.
+    pub const fn is_congested(&self) -> bool {
+        self.pending_bytes + self.in_flight_bytes >= limits::UNPERSISTED_BYTES_MAX
+            || self.pending_rows >= PENDING_ROWS_MAX
+    }
+
+    /// Bytes of rows that somebody needs.
+    pub const fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// When the open batch closes, if nothing else happens.
+    pub fn deadline(&self) -> Option<Mono> {
+        if self.in_flight.is_some() || !self.has_work() {
+            return None;
+        }
+        let by = if self.urgent {
+            Some(Mono(0))
+        } else {
+            match (self.elide_until, self.lazy_until) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            }
+        };
+        by.map(|at| at.max(self.not_before))
+    }
+
+    /// Time to close, the store being idle?
+    pub fn is_due(&self, now: Mono) -> bool {
+        self.deadline().is_some_and(|at| at <= now)
+    }
+
+    fn has_work(&self) -> bool {
+        !self.pending.is_empty()
+            || !self.settled.is_empty()
+            || !self.unretained.is_empty()
+            || !self.joined.is_empty()
+            || !self.window.is_empty()
+            || !self.dirty.is_empty()
+    }
+
+    /// Encodes the open batch and opens the next. `None` when everything in it was settled in the meantime.
+    pub fn close(&mut self, ground: &impl Ground) -> Option<Batch> {
+        let awaited = std::mem::take(&mut self.urgent);
+        self.elide_until = None;
+        self.lazy_until = None;
+        let mut builder = BatchBuilder::new(self.open);
+        self.write_messages(&mut builder);
+        self.write_joined(&mut builder);
+        self.write_window(&mut builder);
+        let checkpoint =
+            self.commits_since_checkpoint >= CHECKPOINT_COMMITS || self.dead_bytes >= CHECKPOINT_DEAD_BYTES;
+        if checkpoint {
+            self.write_snapshot(ground, &mut builder);
+        } else {
+            self.write_settlements(ground, &mut builder);
+        }
+        self.write_records(ground, &mut builder);
+        // A record that came and went within the batch leaves no row, but a reply may wait for its number.
+        if builder.is_empty() && !awaited {
+            return None;
+        }
+        if checkpoint {
+            self.commits_since_checkpoint = 0;
+            for place in self.dead.drain(..) {
+                builder.delete(place);
+            }
+            self.dead_bytes = 0;
+        }
+        self.commits_since_checkpoint += 1;
+        self.commits += 1;
+        let mut batch = builder.finish();
+        batch.min_live_key = checkpoint.then(|| self.oldest_live_key());
+        self.in_flight_bytes = self.pending_bytes;
+        self.pending_bytes = 0;
+        self.pending_rows = self.pending.iter().map(|held| rows_of(held.message.charge())).sum();
+        self.urgent = !self.pending.is_empty();
+        self.in_flight = Some(self.open);
+        self.open = self.open.next();
+        self.queues_created = 0;
+        Some(batch)
+    }
+
+    /// The store has the batch on flash.
+    pub fn persisted_batch(&mut self, now: Now, persisted: Persisted) {
+        if !self.written_anew || self.pending.is_empty() {
+            self.written_anew = false;
+            self.persisted = persisted.number;
+        }
+        self.in_flight = None;
+        self.in_flight_bytes = 0;
+        self.not_before = self.budget.spend(now.mono, persisted.bytes_written);
+    }
+
+    /// The store lost its file and goes on after batch `last`. Nothing counts as persisted beyond what did until all
+    /// that is added now is.
+    pub fn begin_anew(&mut self, last: BatchNumber) {
+        let budget = self.budget.clone();
+        let anew = Self::new(last.max(self.open), 0, budget);
+        let old = std::mem::replace(self, anew);
+        self.open = last.next();
+        self.persisted = old.persisted;
+        self.not_before = old.not_before;
+        self.commits = old.commits;
+        self.elided = old.elided;
+        self.written_anew = true;
+    }
+
+    // Recovery.
+
+    /// A message row that was found at start, with its takers counted.
+    pub fn recovered_message(&mut self, held: &Rc<Held>) {
+        self.live_bytes += stored_bytes(rows::message_bytes(&held.message));
+        self.live_messages += 1;
+        self.live.push_back(Rc::clone(held));
+    }
+
+    /// A taker set that a live message refers to was found at start.
+    pub const fn recovered_set(&mut self, bytes: u64) {
+        self.live_bytes += bytes;
+    }
+
+    /// A row that nobody needs was found at start.
+    pub fn recovered_dead(&mut self, place: Place, bytes: usize) {
+        self.dead.push(place);
+        self.dead_bytes += stored_bytes(bytes);
+    }
+
+    pub fn recovered_record(&mut self, key: RecordKey, place: Place, bytes: usize) {
+        if let Some((old, old_bytes)) = self.records.insert(key, (place, stored_bytes(bytes))) {
+            self.dead.push(old);
+            self.dead_bytes += old_bytes;
+        } else {
+            self.live_bytes += stored_bytes(bytes);
+        }
+    }
+
+    /// A settlement, join or window row: replaced by the next checkpoint, which comes with the next commit.
+    pub fn recovered_delta(&mut self, place: Place, bytes: usize) {
+        self.deltas.push((place, stored_bytes(bytes)));
+        self.live_bytes += stored_bytes(bytes);
+        self.commits_since_checkpoint = CHECKPOINT_COMMITS;
+    }
+
+    pub fn recovered_unretained(&mut self, key: RowKey) {
+        self.unretained_keys.insert(key);
+    }
+
+    /// Bytes written since the budget began, for `status`.
+    pub const fn budget(&self) -> &FlashBudget {
+        &self.budget
+    }
+
+    // Encoding.
+
+    fn write_messages(&mut self, builder: &mut BatchBuilder) {
+        let mut sets: BTreeMap<Vec<Taker>, Rc<TakerSet>> = BTreeMap::new();
+        let mut row = Vec::new();
+        let fits = if self.written_anew { self.fitting() } else { self.pending.len() };
+        let later = self.pending.split_off(fits);
+        for held in std::mem::replace(&mut self.pending, later) {
+            let mut takers = held.takers.take();
+            if held.is_settled() {
+                held.stage.set(Stage::Memory);
+                self.elided += 1;
+                continue;
+            }
+            takers.sort_unstable();
+            let set = match sets.get(&takers) {
+                Some(set) => Rc::clone(set),
+                None => {
+                    row.clear();
+                    rows::put_taker_set(&mut row, &takers);
+                    let place = push(builder, RowKind::TakerSet, &row);
+                    let bytes = stored_bytes(row.len());
+                    self.live_bytes += bytes;
+                    let set = Rc::new(TakerSet { place, bytes, messages: Cell::new(0) });
+                    sets.insert(takers, Rc::clone(&set));
+                    set
+                }
+            };
+            row.clear();
+            rows::put_message_row(&mut row, set.place.key, &held.message);
+            let place = push(builder, RowKind::Message, &row);
+            self.live_bytes += stored_bytes(row.len());
+            set.messages.set(set.messages.get() + 1);
+            held.set.replace(Some(set));
+            held.place.set(place);
+            held.stage.set(Stage::Written);
+            self.live_messages += 1;
+            self.live.push_back(held);
+        }
+    }
+
+    fn write_joined(&mut self, builder: &mut BatchBuilder) {
+        let joined = std::mem::take(&mut self.joined);
+        let written: Vec<_> = joined
+            .iter()
+            .filter(|(_, held, _)| held.stage.get() == Stage::Written)
+            .map(|(queue, held, flags)| (*queue, held.place.get().key, *flags))
+            .collect();
+        if !written.is_empty() {
+            let mut row = Vec::new();
+            rows::put_joined(&mut row, &written);
+            self.push_delta(builder, RowKind::Joined, &row);
+        }
+    }
+
+    fn write_window(&mut self, builder: &mut BatchBuilder) {
+        let changes = std::mem::take(&mut self.window);
+        if !changes.is_empty() {
+            let mut row = Vec::new();
+            rows::put_window(&mut row, &changes);
+            self.push_delta(builder, RowKind::Window, &row);
+        }
+    }
+
+    /// What was settled since the last batch, each queue in the shorter of two forms.
+    fn write_settlements(&mut self, ground: &impl Ground, builder: &mut BatchBuilder) {
+        let mut row = Vec::new();
+        for (index, helds) in std::mem::take(&mut self.settled) {
+            let keys = written_keys(&helds);
+            let Some(queue) = ground.queue(index) else { continue };
+            let Some(last) = keys.last() else { continue };
+            queue.has_settled(*last);
+            // A row that was settled and joined again must not be named by its key alone.
+            let joined = queue.entries().any(|entry| entry.joined);
+            let survivors_max = if joined { usize::MAX } else { keys.len() };
+            match Settled::below(queue, survivors_max) {
+                Some(form) => rows::put_settled(&mut row, queue.id, &form),
+                None => rows::put_settled(&mut row, queue.id, &Settled::Keys(keys)),
+            }
+        }
+        let unretained = written_keys(&std::mem::take(&mut self.unretained));
+        if !unretained.is_empty() {
+            self.unretained_keys.extend(&unretained);
+            rows::put_settled(&mut row, RETAINED, &Settled::Keys(unretained));
+        }
+        if !row.is_empty() {
+            self.push_delta(builder, RowKind::Settlement, &row);
+        }
+    }
+
+    /// Writes, for every queue, all that is settled of what is still on flash; older settlement, join and window
+    /// rows are dead from here on.
+    fn write_snapshot(&mut self, ground: &impl Ground, builder: &mut BatchBuilder) {
+        for (place, bytes) in std::mem::take(&mut self.deltas) {
+            self.bury(place, bytes);
+        }
+        for (index, helds) in std::mem::take(&mut self.settled) {
+            if let (Some(queue), Some(last)) = (ground.queue(index), written_keys(&helds).last()) {
+                queue.has_settled(*last);
+            }
+        }
+        self.unretained_keys.extend(written_keys(&std::mem::take(&mut self.unretained)));
+        self.forget_dead_rows();
+        let oldest = self.live.front().map(|held| held.place.get().key);
+        let mut row = Vec::new();
+        for index in ground.durable_queues() {
+            let Some(queue) = ground.queue(index) else { continue };
+            if queue.window_dirty.get() {
+                self.dirty.insert(RecordKey::Session(queue.id));
+            }
+            let speaks = oldest.is_some_and(|oldest| queue.settled_below.get() > oldest)
+                || queue.entries().any(|entry| entry.joined);
+            if speaks && let Some(form) = Settled::below(queue, usize::MAX) {
+                rows::put_settled(&mut row, queue.id, &form);
+            }
+        }
+        if let Some(oldest) = oldest {
+            self.unretained_keys = self.unretained_keys.split_off(&oldest);
+        } else {
+            self.unretained_keys.clear();
+        }
+        if !self.unretained_keys.is_empty() {
+            let keys = self.unretained_keys.iter().copied().collect();
+            rows::put_settled(&mut row, RETAINED, &Settled::Keys(keys));
+        }
+        if !row.is_empty() {
+            self.push_delta(builder, RowKind::Settlement, &row);
+        }
+    }
+
+    fn write_records(&mut self, ground: &impl Ground, builder: &mut BatchBuilder) {
+        for key in std::mem::take(&mut self.dirty) {
+            let content = ground.record(key);
+            let old = self.records.remove(&key);
+            if old.is_none() && content.is_none() {
+                continue;
+            }
+            if let Some((place, bytes)) = old {
+                self.bury(place, bytes);
+            }
+            let mut row = Vec::new();
+            rows::put_record(&mut row, key, content.as_deref());
+            let place = push(builder, RowKind::Record, &row);
+            let bytes = stored_bytes(row.len());
+            self.live_bytes += bytes;
+            if content.is_some() {
+                self.records.insert(key, (place, bytes));
+            } else {
+                // The tombstone goes in the same checkpoint as the record it ends.
+                self.bury(place, bytes);
+            }
+        }
+    }
+
+    /// How many of the pending messages one batch has keys for.
+    fn fitting(&self) -> usize {
+        let mut rows = 0;
+        let fits = |held: &&Rc<Held>| {
+            rows += rows_of(held.message.charge());
+            rows <= PENDING_ROWS_MAX
+        };
+        self.pending.iter().take_while(fits).count()
+    }
+
+    fn push_delta(&mut self, builder: &mut BatchBuilder, kind: RowKind, row: &[u8]) {
+        let place = push(builder, kind, row);
+        let bytes = stored_bytes(row.len());
+        self.live_bytes += bytes;
+        self.deltas.push((place, bytes));
+    }
+
+    fn bury(&mut self, place: Place, bytes: u64) {
+        self.live_bytes -= bytes;
+        self.dead_bytes += bytes;
+        self.dead.push(place);
+    }
+
+    /// One durable taker less. True when the message was waiting in the open batch and needs no flash any more.
+    fn release(&mut self, held: &Rc<Held>) -> bool {
+        let owed = held.owed.get();
+        debug_assert!(owed > 0, "a taker settles once");
+        held.owed.set(owed.saturating_sub(1));
+        if !held.is_settled() {
+            return false;
+        }
+        if held.stage.get() == Stage::Written {
+            self.bury(held.place.get(), stored_bytes(rows::message_bytes(&held.message)));
+            if let Some(set) = held.set.take() {
+                set.messages.set(set.messages.get() - 1);
+                if set.messages.get() == 0 {
+                    self.bury(set.place, set.bytes);
+                }
+            }
+            self.live_messages -= 1;
+            self.forget_dead_rows();
+        }
+        held.waiter.get().is_some()
+    }
+
+    fn forget_dead_rows(&mut self) {
+        while self.live.front().is_some_and(|held| held.is_settled()) {
+            self.live.pop_front();
+        }
+        // One old message must not keep the shells of all later ones.
+        if self.live.len() > 1024 && self.live.len() > 2 * self.live_messages {
+            self.live.retain(|held| !held.is_settled());
+        }
+    }
+
+    /// No row with a lower key is needed: what a damaged file still shows of them is stale.
+    fn oldest_live_key(&self) -> RowKey {
+        let set_of = |held: &Rc<Held>| held.set.borrow().as_ref().map(|set| set.place.key);
+        let message = self.live.front().and_then(set_of);
+        let records = self.records.values().map(|(place, _)| place.key);
+        let deltas = self.deltas.first().map(|(place, _)| place.key);
+        records.chain(message).chain(deltas).min().unwrap_or_else(|| RowKey::new(self.open, 0))
+    }
+}
+
+fn push(builder: &mut BatchBuilder, kind: RowKind, row: &[u8]) -> Place {
+    builder.push(kind.code(), row).expect("publishers are held back before a batch runs out of keys")
+}
+
+/// Rows that a message may need: its pieces, and a taker set of its own.
+const fn rows_of(charge: usize) -> usize {
+    2 + charge / limits::ROW_BYTES_MAX
+}
+
+/// The keys of those that were written, ascending.
+fn written_keys(helds: &[Rc<Held>]) -> Vec<RowKey> {
+    let mut keys: Vec<_> =
+        helds.iter().filter(|h| h.stage.get() == Stage::Written).map(|h| h.place.get().key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}

@@ -1,0 +1,286 @@
+//! The broker: routes messages to queues, keeps what must be kept, and says what may be acknowledged.
+//!
+//! Plain methods, one owner, no locks; it knows no protocol, no socket and no clock. A protocol's endpoint calls the
+//! methods; what the broker has to tell comes out of [`Broker::next_event`]. What must reach flash comes out of
+//! [`Broker::close_batch`], and [`Broker::persisted`] says that it is there.
+//!
+//! Rooms: `topic_index` matches, `queue` holds, `publish` routes, `session` opens and ends, `delivery` hands over and
+//! settles, `retained` remembers, `ledger` and `rows` write, `recovery` reads.
+
+mod budget;
+mod delivery;
+mod event;
+mod gate;
+mod held;
+mod ledger;
+mod loss;
+mod publish;
+mod queue;
+mod recovery;
+mod retained;
+mod rewrite;
+mod rows;
+mod session;
+mod status;
+mod topic_index;
+mod will;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+pub use budget::FlashBudget;
+pub use event::{Delivery, Event};
+pub use gate::Gate;
+pub use held::Held;
+use ledger::Ledger;
+use loss::Losses;
+pub use loss::{LossReason, LossReceipt};
+pub use publish::{Publish, Routed};
+use queue::Queue;
+pub use queue::{Overflow, QueueBounds, QueueIndex, SubscribeOptions};
+pub use recovery::{Recovered, RecoverySummary};
+use retained::Retained;
+use rows::RecordKey;
+pub use session::{Opened, SessionRefused};
+pub use status::{BrokerStatus, QueueStatus};
+pub use topic_index::{Level, TopicIndex, mqtt_levels};
+pub use will::{Will, WillNumber};
+
+use crate::collections::{self, Map};
+use crate::ids::{BatchNumber, ConnectionId, QueueId};
+use crate::store::batch::{Batch, Persisted};
+use crate::time::{Mono, Now};
+
+/// What the operator set.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Bounds of a session's queue: by the first pattern that its name matches, or the default.
+    pub session_bounds: QueueBounds,
+    pub named_bounds: Vec<(Box<str>, QueueBounds)>,
+    pub sessions_max: usize,
+    /// A session without a connection ends after this. `None` = never.
+    pub session_expiry_max: Option<Duration>,
+    pub retained_max: usize,
+    pub retained_bytes_max: u64,
+    /// How long a batch may wait for the consumers' acknowledgements; zero = not at all.
+    pub elision_window: Duration,
+    /// Bytes of live rows that the file may hold.
+    pub flash_quota_bytes: u64,
+    pub flash_bytes_per_day: Option<u64>,
+    /// Bytes of messages in memory.
+    pub memory_max: u64,
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Messages that publishers handed over.
+    pub published: u64,
+    /// Messages that no queue wanted.
+    pub unrouted: u64,
+    /// Copies put into queues.
+    pub queued: u64,
+    /// Copies handed to consumers, repeats included.
+    pub delivered: u64,
+    /// Copies that consumers acknowledged.
+    pub settled: u64,
+    /// At-most-once copies that were dropped because the consumer's output was full.
+    pub dropped_output_full: u64,
+    /// Last known values that were delivered but not kept, the bound being reached.
+    pub retained_refused: u64,
+    /// Copies lost to a bound.
+    pub lost: u64,
+    /// Copies that ended with their session by the client's own wish.
+    pub discarded: u64,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Broker {
+    policy: Policy,
+    queues: Vec<Option<Queue>>,
+    free: Vec<u32>,
+    sessions: Map<Box<str>, QueueIndex>,
+    durable: BTreeMap<QueueId, QueueIndex>,
+    index: TopicIndex<SubscribeOptions>,
+    retained: Retained,
+    wills: BTreeMap<u64, Will>,
+    next_will: u64,
+    losses: Losses,
+    ledger: Ledger,
+    events: VecDeque<Event>,
+    counters: Counters,
+    memory: Rc<Cell<u64>>,
+    /// Exactly-once deliveries whose identifier is on its way to flash, in order of batches.
+    awaiting: VecDeque<(BatchNumber, QueueIndex, u32)>,
+    /// Connections whose replies wait for a batch, in order of batches.
+    waiting: VecDeque<(BatchNumber, ConnectionId)>,
+    publish_number: u64,
+    /// Subscriptions to the gateway's own figures.
+    system_subscriptions: usize,
+    matches: Vec<(QueueIndex, SubscribeOptions)>,
+    boot: u32,
+    boot_began: Mono,
+    /// When the next session may expire.
+    expiry_at: Option<Mono>,
+}
+
+impl Broker {
+    /// A broker with nothing in it. `last` is the newest batch of the store, `boot` counts its starts.
+    #[must_use]
+    pub fn new(policy: Policy, seed: u64, now: Now, last: BatchNumber, boot: u32) -> Self {
+        let budget = FlashBudget::new(policy.flash_bytes_per_day, now.mono);
+        Self {
+            policy,
+            queues: Vec::new(),
+            free: Vec::new(),
+            sessions: collections::map(seed),
+            durable: BTreeMap::new(),
+            index: TopicIndex::new(seed ^ 1),
+            retained: Retained::default(),
+            wills: BTreeMap::new(),
+            next_will: 1,
+            losses: Losses::default(),
+            ledger: Ledger::new(last, seed ^ 2, budget),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            memory: Rc::new(Cell::new(0)),
+            awaiting: VecDeque::new(),
+            waiting: VecDeque::new(),
+            publish_number: 0,
+            system_subscriptions: 0,
+            matches: Vec::new(),
+            boot,
+            boot_began: now.mono,
+            expiry_at: None,
+        }
+    }
+
+    /// The next thing to tell, in order.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The newest batch on flash.
+    #[must_use]
+    pub const fn persisted_batch(&self) -> BatchNumber {
+        self.ledger.persisted()
+    }
+
+    /// `connection` has a reply that waits for `batch`: it is told when the batch is on flash.
+    pub fn await_batch(&mut self, batch: BatchNumber, connection: ConnectionId) {
+        if self.waiting.back() != Some(&(batch, connection)) {
+            self.waiting.push_back((batch, connection));
+        }
+    }
+
+    /// True when no batch is under way.
+    #[must_use]
+    pub const fn is_store_idle(&self) -> bool {
+        self.ledger.is_idle()
+    }
+
+    /// Too much waits for flash: publishers of durable messages must be held back.
+    #[must_use]
+    pub const fn is_congested(&self) -> bool {
+        self.ledger.is_congested()
+    }
+
+    /// The next batch, when the store is idle and something in it is due.
+    pub fn close_batch(&mut self, now: Now) -> Option<Batch> {
+        if !self.ledger.is_idle() || !self.ledger.is_due(now.mono) {
+            return None;
+        }
+        self.write_batch()
+    }
+
+    /// The next batch, due or not: for a clean stop.
+    pub fn close_batch_now(&mut self) -> Option<Batch> {
+        if self.ledger.is_idle() { self.write_batch() } else { None }
+    }
+
+    /// A batch is on flash: what waited for it goes on.
+    pub fn persisted(&mut self, now: Now, persisted: Persisted) {
+        self.ledger.persisted_batch(now, persisted);
+        while let Some((number, _)) = self.waiting.front().copied()
+            && number <= persisted.number
+        {
+            let Some((_, connection)) = self.waiting.pop_front() else { break };
+            self.events.push_back(Event::GatesMayBeDue { connection });
+        }
+        while let Some((number, ..)) = self.awaiting.front().copied()
+            && number <= persisted.number
+        {
+            let Some((_, queue, tag)) = self.awaiting.pop_front() else { break };
+            self.identifier_kept(now, queue, tag);
+        }
+    }
+
+    /// When [`Broker::handle_timeout`] or [`Broker::close_batch`] has something to do, if nothing else happens.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        match (self.ledger.deadline(), self.expiry_at) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Time passed: sessions may expire.
+    pub fn handle_timeout(&mut self, now: Now) {
+        if self.expiry_at.is_some_and(|at| at <= now.mono) {
+            self.expire_sessions(now);
+        }
+    }
+
+    fn write_batch(&mut self) -> Option<Batch> {
+        let view =
+            View { queues: &self.queues, losses: &self.losses, wills: &self.wills, durable: &self.durable };
+        self.ledger.close(&view)
+    }
+
+    fn queue(&self, index: QueueIndex) -> Option<&Queue> {
+        self.queues.get(index.0 as usize)?.as_ref()
+    }
+
+    fn queue_mut(&mut self, index: QueueIndex) -> Option<&mut Queue> {
+        self.queues.get_mut(index.0 as usize)?.as_mut()
+    }
+}
+
+/// The state that a batch is encoded from.
+struct View<'a> {
+    queues: &'a [Option<Queue>],
+    losses: &'a Losses,
+    wills: &'a BTreeMap<u64, Will>,
+    durable: &'a BTreeMap<QueueId, QueueIndex>,
+}
+
+impl ledger::Ground for View<'_> {
+    fn queue(&self, index: QueueIndex) -> Option<&Queue> {
+        self.queues.get(index.0 as usize)?.as_ref()
+    }
+
+    fn durable_queues(&self) -> Vec<QueueIndex> {
+        self.durable.values().copied().collect()
+    }
+
+    fn record(&self, key: RecordKey) -> Option<Vec<u8>> {
+        match key {
+            RecordKey::Session(id) => {
+                let queue = self.queue(*self.durable.get(&id)?)?;
+                queue.window_dirty.set(false);
+                let mut out = Vec::new();
+                rows::SessionRecord::of(queue).put(&mut out);
+                Some(out)
+            }
+            RecordKey::Will(number) => {
+                let mut out = Vec::new();
+                rows::put_will(&mut out, self.wills.get(&number)?);
+                Some(out)
+            }
+            RecordKey::Loss(number) => self.losses.record(number),
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Routing: from one publish to every queue that wants it, and what its acknowledgement then waits for.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::held::{Held, RETAINED, TAKER_CONNECTED};
+use super::ledger::Urgency;
+use super::loss::LossReason;
+use super::queue::{Entry, Overflow, QueueIndex};
+use super::rows::WindowChange;
+use super::{Broker, Delivery, Event, Gate};
+use crate::ids::ConnectionId;
+use crate::message::{Assurance, Message};
+use crate::time::{Mono, Now};
+
+/// Dropping for a common bound looks at so many messages for one publish: the rest waits for the next.
+const DROPS_PER_PUBLISH_MAX: usize = 256;
+
+/// A message as an endpoint hands it over. The address is a valid topic name.
+#[derive(Clone, Copy, Debug)]
+pub struct Publish<'a> {
+    pub address: &'a str,
+    pub body: &'a [u8],
+    pub assurance: Assurance,
+    pub retain: bool,
+    /// Who waits for the acknowledgement.
+    pub connection: Option<ConnectionId>,
+}
+
+/// What became of a publish.
+#[derive(Clone, Debug)]
+pub struct Routed {
+    /// What its acknowledgement waits for.
+    pub gate: Gate,
+    /// Queues that took it.
+    pub queues: usize,
+}
+
+/// How the takers of one message bear on its batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Elision {
+    NoDurableTaker,
+    /// Every durable taker is a consumer that was handed the message and answers fast.
+    Likely,
+    Unlikely,
+}
+
+impl Elision {
+    const fn with(self, likely: bool) -> Self {
+        match self {
+            Self::Unlikely => Self::Unlikely,
+            _ if likely => Self::Likely,
+            _ => Self::Unlikely,
+        }
+    }
+}
+
+impl Broker {
+    /// Routes a message to every queue with a matching binding.
+    pub fn publish(&mut self, now: Now, publish: Publish<'_>) -> Routed {
+        self.publish_message(now, message_of(now, publish), publish.connection)
+    }
+
+    /// Routes an exactly-once publish of a session, unless its identifier says that it was routed before.
+    ///
+    /// The identifier is kept with the message, so that a repeat is known after a restart. [MQTT-4.3.3-2]
+    pub fn publish_once(
+        &mut self,
+        now: Now,
+        session: QueueIndex,
+        identifier: u16,
+        publish: Publish<'_>,
+    ) -> Routed {
+        let Some(queue) = self.queue_mut(session) else { return Routed { gate: Gate::Open, queues: 0 } };
+        if !queue.publisher_window.insert(identifier) {
+            let gate = if queue.durable { Gate::Batch(queue.window_batch) } else { Gate::Open };
+            return Routed { gate, queues: 0 };
+        }
+        let (id, durable) = (queue.id, queue.durable);
+        queue.window_dirty.set(durable);
+        let mut routed = self.publish(now, publish);
+        if durable {
+            let change = WindowChange::Published(id, identifier);
+            let batch = self.ledger.window(now.mono, change, Urgency::Now);
+            if let Some(queue) = self.queue_mut(session) {
+                queue.window_batch = batch;
+            }
+            routed.gate = Gate::Batch(batch);
+        }
+        routed
+    }
+
+    /// The publisher releases the identifier of an exactly-once publish; the answer waits for the gate.
+    /// An identifier that is not known is answered all the same. [MQTT-4.3.3-2]
+    pub fn release_publish(&mut self, now: Now, session: QueueIndex, identifier: u16) -> Gate {
+        let Some(queue) = self.queue_mut(session) else { return Gate::Open };
+        let known = queue.publisher_window.remove(&identifier);
+        if !queue.durable {
+            return Gate::Open;
+        }
+        if known {
+            queue.window_dirty.set(true);
+            let change = WindowChange::PublishReleased(queue.id, identifier);
+            let batch = self.ledger.window(now.mono, change, Urgency::Now);
+            if let Some(queue) = self.queue_mut(session) {
+                queue.window_batch = batch;
+            }
+            return Gate::Batch(batch);
+        }
+        // A repeat: the release itself may still be on its way to flash.
+        Gate::Batch(queue.window_batch)
+    }
+
+    /// Identifiers of exactly-once publishes that a session holds, to bound them.
+    #[must_use]
+    pub fn publisher_window(&self, session: QueueIndex) -> usize {
+        self.queue(session).map_or(0, |queue| queue.publisher_window.len())
+    }
+
+    pub(super) fn publish_message(
+        &mut self,
+        now: Now,
+        message: Message,
+        connection: Option<ConnectionId>,
+    ) -> Routed {
+        self.counters.published += 1;
+        let routed = self.route(now, message, connection);
+        if routed.queues == 0 {
+            self.counters.unrouted += 1;
+        }
+        routed
+    }
+
+    /// Routes one of the gateway's own figures, which are no traffic.
+    pub fn publish_uncounted(&mut self, now: Now, publish: Publish<'_>) {
+        self.route(now, message_of(now, publish), None);
+    }
+
+    fn route(&mut self, now: Now, message: Message, connection: Option<ConnectionId>) -> Routed {
+        let held = Held::new(message, &self.memory);
+        let mut elision = Elision::NoDurableTaker;
+        let mut retained_batch = None;
+        if held.message.retain {
+            retained_batch = self.retain(now, &held, &mut elision);
+        }
+        let matches = self.match_queues(&held.message.address);
+        for (queue, options) in &matches {
+            let assurance = held.message.assurance.min(options.assurance_max);
+            self.offer(now, *queue, &held, assurance, &mut elision);
+        }
+        let queues = matches.len();
+        self.matches = matches;
+        self.keep_common_bounds(now);
+        let gate = self.gate(now, &held, elision, retained_batch, connection);
+        Routed { gate, queues }
+    }
+
+    /// The queues that want `address`, each once with the best of its matching options. [MQTT-3.3.5-1]
+    fn match_queues(&mut self, address: &str) -> Vec<(QueueIndex, super::SubscribeOptions)> {
+        self.publish_number += 1;
+        let number = self.publish_number;
+        let mut matches = std::mem::take(&mut self.matches);
+        matches.clear();
+        let queues = &mut self.queues;
+        self.index.matches(address, &mut |index, options: super::SubscribeOptions| {
+            let Some(queue) = queues.get_mut(index as usize).and_then(Option::as_mut) else { return };
+            if queue.visit.0 == number {
+                if let Some((_, best)) = matches.get_mut(queue.visit.1 as usize) {
+                    best.assurance_max = best.assurance_max.max(options.assurance_max);
+                }
+                return;
+            }
+            queue.visit = (number, u32::try_from(matches.len()).unwrap_or(u32::MAX));
+            matches.push((QueueIndex(index), options));
+        });
+        matches
+    }
+
+    /// Puts one copy into a queue, or straight to its consumer.
+    fn offer(
+        &mut self,
+        now: Now,
+        index: QueueIndex,
+        held: &Rc<Held>,
+        assurance: Assurance,
+        elision: &mut Elision,
+    ) {
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        if assurance == Assurance::AtMostOnce {
+            // Neither kept for an offline session nor queued behind a full output.
+            if let Some(consumer) = queue.consumer {
+                if consumer.blocked {
+                    self.counters.dropped_output_full += 1;
+                    queue.dropped += 1;
+                } else {
+                    self.counters.delivered += 1;
+                    self.events.push_back(Event::Deliver(Delivery {
+                        connection: consumer.connection,
+                        queue: index,
+                        tag: 0,
+                        held: Rc::clone(held),
+                        assurance,
+                        retained: false,
+                        redelivered: false,
+                    }));
+                }
+            }
+            return;
+        }
+        let connected = queue.consumer.is_some();
+        let entry =
+            Entry { held: Rc::clone(held), assurance, retained: false, redelivered: false, joined: false };
+        if queue.durable {
+            let flags = assurance.code() | if connected { TAKER_CONNECTED } else { 0 };
+            self.ledger.add_taker(held, queue.id, flags);
+        }
+        queue.charge(&entry);
+        queue.ready.push_back(entry);
+        self.counters.queued += 1;
+        let (durable, fast) = (queue.durable, queue.settle_us < self.elision_window_us());
+        self.dispatch(now, index);
+        if durable {
+            let handed_over = self.queue(index).is_some_and(|q| q.ready.is_empty() && q.replay.is_empty());
+            let likely = handed_over && connected && fast && assurance == Assurance::AtLeastOnce;
+            *elision = elision.with(likely);
+        }
+        self.keep_queue_bounds(now, index);
+    }
+
+    fn elision_window_us(&self) -> u64 {
+        u64::try_from(self.policy.elision_window.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The acknowledgement's gate, and what it means for the batch.
+    fn gate(
+        &mut self,
+        now: Now,
+        held: &Rc<Held>,
+        elision: Elision,
+        retained_batch: Option<crate::ids::BatchNumber>,
+        connection: Option<ConnectionId>,
+    ) -> Gate {
+        if held.message.assurance == Assurance::AtMostOnce {
+            return Gate::Open;
+        }
+        if let Some(batch) = retained_batch {
+            self.ledger.want(now.mono, Urgency::Now);
+            return Gate::Batch(batch);
+        }
+        match elision {
+            Elision::NoDurableTaker => return Gate::Open,
+            Elision::Likely => {
+                let by = now.mono + self.policy.elision_window;
+                self.ledger.want(now.mono, Urgency::By(by));
+            }
+            Elision::Unlikely => self.ledger.want(now.mono, Urgency::Now),
+        }
+        if held.is_settled() {
+            // Dropped by a bound in the same breath: the loss is in this batch, and so is its receipt.
+            return Gate::Batch(self.ledger.open_batch());
+        }
+        held.waiter.set(connection);
+        Gate::Message(self.ledger.open_batch(), Rc::clone(held))
+    }
+
+    /// Keeps or deletes the last known value. Answers the batch that holds the change.
+    fn retain(
+        &mut self,
+        now: Now,
+        held: &Rc<Held>,
+        elision: &mut Elision,
+    ) -> Option<crate::ids::BatchNumber> {
+        let address = &held.message.address;
+        if held.message.body.is_empty() {
+            // [MQTT-3.3.1-10] and [MQTT-3.3.1-11]: deletes, and is never kept itself.
+            let old = self.retained.remove(address)?;
+            self.unretain(now.mono, &old);
+            return Some(self.ledger.open_batch());
+        }
+        let old_bytes = self.retained.get(address).map(|old| old.message.charge() as u64);
+        let count = self.retained.len() + usize::from(old_bytes.is_none());
+        let bytes = self.retained.bytes() - old_bytes.unwrap_or(0) + held.message.charge() as u64;
+        if count > self.policy.retained_max || bytes > self.policy.retained_bytes_max {
+            self.counters.retained_refused += 1;
+            return None;
+        }
+        self.ledger.add_taker(held, RETAINED, held.message.assurance.code());
+        *elision = elision.with(false);
+        if let Some(old) = self.retained.set(held) {
+            self.unretain(now.mono, &old);
+        }
+        if held.message.assurance == Assurance::AtMostOnce {
+            self.ledger.want_soon(now.mono);
+        }
+        Some(self.ledger.open_batch())
+    }
+
+    fn unretain(&mut self, now: Mono, old: &Rc<Held>) {
+        if self.ledger.unretain(now, old)
+            && let Some(connection) = old.waiter.get()
+        {
+            self.events.push_back(Event::GatesMayBeDue { connection });
+        }
+    }
+
+    /// Drops the oldest ready messages while the queue is over its bounds.
+    pub(super) fn keep_queue_bounds(&mut self, now: Now, index: QueueIndex) {
+        while let Some(queue) = self.queue_mut(index)
+            && queue.is_over()
+        {
+            let entry = match queue.bounds.overflow {
+                Overflow::DropOldest => queue.pop_oldest(),
+                Overflow::Reject => queue.pop_newest(),
+            };
+            let Some(entry) = entry else { return };
+            self.lose(now, index, &entry, LossReason::QueueBound);
+        }
+    }
+
+    /// The file's quota and the memory bound: the queue with the highest charge loses its oldest.
+    fn keep_common_bounds(&mut self, now: Now) {
+        for _ in 0..DROPS_PER_PUBLISH_MAX {
+            let reason = if self.ledger.bytes_to_keep() > self.policy.flash_quota_bytes {
+                LossReason::FlashQuota
+            } else if self.memory.get() > self.policy.memory_max {
+                LossReason::MemoryBound
+            } else {
+                return;
+            };
+            let Some(index) = self.heaviest_queue(reason) else { return };
+            let Some(entry) = self.queue_mut(index).and_then(super::Queue::pop_oldest) else { return };
+            self.lose(now, index, &entry, reason);
+        }
+    }
+
+    fn heaviest_queue(&self, reason: LossReason) -> Option<QueueIndex> {
+        let may_lose = |queue: &&super::Queue| {
+            !queue.ready.is_empty()
+                && (reason != LossReason::FlashQuota || queue.durable)
+                && queue.bounds.overflow == Overflow::DropOldest
+        };
+        let queues = self.queues.iter().enumerate();
+        let charged = queues.filter_map(|(at, queue)| Some((queue.as_ref().filter(may_lose)?.bytes, at)));
+        let (_, at) = charged.max()?;
+        u32::try_from(at).ok().map(QueueIndex)
+    }
+
+    /// Counts a message that left its queue undelivered, and keeps the receipt.
+    pub(super) fn lose(&mut self, now: Now, index: QueueIndex, entry: &Entry, reason: LossReason) {
+        self.counters.lost += 1;
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        queue.dropped += 1;
+        let key = entry.held.place.get().key;
+        for record in self.losses.add(&queue.name, reason, &entry.held.message, key) {
+            self.ledger.touch_soon(now.mono, record);
+        }
+        if entry.is_durable(queue.durable) {
+            self.ledger.dropped(&entry.held);
+            self.settle_durable(now.mono, index, &entry.held);
+        }
+    }
+
+    /// A durable taker settled; a publisher that waited for the last one is told.
+    pub(super) fn settle_durable(&mut self, now: Mono, index: QueueIndex, held: &Rc<Held>) {
+        if self.ledger.settle(now, index, held)
+            && let Some(connection) = held.waiter.get()
+        {
+            self.events.push_back(Event::GatesMayBeDue { connection });
+        }
+    }
+}
+
+fn message_of(now: Now, publish: Publish<'_>) -> Message {
+    Message {
+        address: publish.address.into(),
+        body: Bytes::copy_from_slice(publish.body),
+        assurance: publish.assurance,
+        retain: publish.retain,
+        received_at: now.wall,
+        properties: Bytes::new(),
+    }
+}

@@ -1,0 +1,258 @@
+//! A queue: messages that wait, messages in flight, one consumer's credit, and the bounds of it all.
+//!
+//! Plain data with its invariants; routing, flash and events are `broker`'s business. An MQTT session is a queue of
+//! kind session. Receive Maximum, prefetch-count and link-credit are one thing here: `credit_max`.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use super::held::{Held, TAKER_CONNECTED, TAKER_RETAIN};
+use crate::ids::{BatchNumber, ConnectionId, QueueId, RowKey};
+use crate::message::Assurance;
+use crate::time::{Mono, Stamp};
+
+/// Position of a queue in the broker's table. Reused after the queue is gone; every binding goes with it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct QueueIndex(pub u32);
+
+/// What to do with a message that does not fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Overflow {
+    /// The oldest ready message makes room.
+    #[default]
+    DropOldest,
+    /// The newcomer is refused.
+    Reject,
+}
+
+/// Bounds of one queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueBounds {
+    pub messages_max: u32,
+    pub bytes_max: u64,
+    pub overflow: Overflow,
+}
+
+/// What a subscription asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SubscribeOptions {
+    /// The most that deliveries of this subscription promise.
+    pub assurance_max: Assurance,
+}
+
+/// A message in a queue.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub held: Rc<Held>,
+    pub assurance: Assurance,
+    /// A last known value: delivered with the retain mark.
+    pub retained: bool,
+    /// May have been sent before.
+    pub redelivered: bool,
+    /// The queue became a taker after the message was written, so the message's own taker set does not name it.
+    pub joined: bool,
+}
+
+impl Entry {
+    /// True when the queue is a durable taker of this message, `queue_durable` being the queue's own nature.
+    pub fn is_durable(&self, queue_durable: bool) -> bool {
+        queue_durable && self.assurance != Assurance::AtMostOnce
+    }
+
+    /// The flags under which the queue's claim is stored.
+    pub fn taker_flags(&self) -> u8 {
+        let mut flags = self.assurance.code();
+        if self.retained {
+            flags |= TAKER_RETAIN;
+        }
+        if self.redelivered {
+            flags |= TAKER_CONNECTED;
+        }
+        flags
+    }
+
+    pub fn charge(&self) -> u64 {
+        self.held.message.charge() as u64
+    }
+}
+
+/// How far an in-flight delivery is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flight {
+    /// Its identifier must be on flash first. [MQTT-4.3.3]
+    AwaitBatch(BatchNumber),
+    /// Ready to be sent, or to be sent again, once the consumer is attached.
+    Unsent,
+    Sent(Mono),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct InFlight {
+    pub tag: u32,
+    pub entry: Entry,
+    pub flight: Flight,
+}
+
+/// The consumer that is attached to a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Consumer {
+    pub connection: ConnectionId,
+    /// Deliveries that may be unsettled at once.
+    pub credit_max: u32,
+    /// Its output is full: nothing is handed over until it drains.
+    pub blocked: bool,
+}
+
+/// Tags are handed out from 1 to this: MQTT's packet identifiers have 16 bits.
+pub(super) const TAG_MAX: u32 = 65_535;
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub id: QueueId,
+    /// The session's client identifier.
+    pub name: Box<str>,
+    pub durable: bool,
+    /// The connection that opened the session; it attaches as consumer once its CONNACK may leave.
+    pub owner: Option<ConnectionId>,
+    pub consumer: Option<Consumer>,
+    /// Last known values that a new subscription asked for, delivered before `ready`. They share the retained
+    /// values' memory and are bounded by their number, so they are charged only once they are in flight.
+    pub replay: VecDeque<Entry>,
+    pub ready: VecDeque<Entry>,
+    /// In the order of sending.
+    pub in_flight: VecDeque<InFlight>,
+    /// Tags whose receipt is acknowledged and whose release is owed, in order.
+    pub releasing: VecDeque<u32>,
+    /// Identifiers of exactly-once publishes that were routed and are not released yet.
+    pub publisher_window: BTreeSet<u16>,
+    /// The batch that keeps the newest change of the publisher window.
+    pub window_batch: BatchNumber,
+    pub subscriptions: BTreeMap<Box<str>, SubscribeOptions>,
+    pub bounds: QueueBounds,
+    pub messages: u32,
+    pub bytes: u64,
+    next_tag: u32,
+    /// One more than the highest key that this queue has settled.
+    pub settled_below: Cell<RowKey>,
+    /// The batch that keeps the newest version of the session's record.
+    pub record_batch: BatchNumber,
+    /// The session's publisher window or in-flight tags changed since its record was written.
+    pub window_dirty: Cell<bool>,
+    /// When the session lost its connection.
+    pub detached: Option<Stamp>,
+    /// It was connected when the gateway last stopped without saying so.
+    pub was_connected: bool,
+    /// Smoothed time from sending to settlement, microseconds.
+    pub settle_us: u64,
+    pub dropped: u64,
+    /// Bytes in flight.
+    pub in_flight_bytes: u64,
+    /// Number of the publish that last visited this queue, and where its match stands: overlapping filters deliver
+    /// once.
+    pub visit: (u64, u32),
+}
+
+impl Queue {
+    pub fn new(id: QueueId, name: Box<str>, durable: bool, bounds: QueueBounds) -> Self {
+        Self {
+            id,
+            name,
+            durable,
+            owner: None,
+            consumer: None,
+            replay: VecDeque::new(),
+            ready: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            releasing: VecDeque::new(),
+            publisher_window: BTreeSet::new(),
+            window_batch: BatchNumber(0),
+            subscriptions: BTreeMap::new(),
+            bounds,
+            messages: 0,
+            bytes: 0,
+            next_tag: 1,
+            settled_below: Cell::new(RowKey(0)),
+            record_batch: BatchNumber(0),
+            window_dirty: Cell::new(false),
+            detached: None,
+            was_connected: false,
+            settle_us: 0,
+            dropped: 0,
+            in_flight_bytes: 0,
+            visit: (0, 0),
+        }
+    }
+
+    pub fn charge(&mut self, entry: &Entry) {
+        self.messages += 1;
+        self.bytes += entry.charge();
+    }
+
+    pub fn discharge(&mut self, entry: &Entry) {
+        self.messages -= 1;
+        self.bytes -= entry.charge();
+    }
+
+    /// True when what waits and what is in flight exceeds the bounds.
+    pub const fn is_over(&self) -> bool {
+        self.messages > self.bounds.messages_max || self.bytes > self.bounds.bytes_max
+    }
+
+    /// The oldest message that may be dropped: one that is not in flight.
+    pub fn pop_oldest(&mut self) -> Option<Entry> {
+        let entry = self.ready.pop_front()?;
+        self.discharge(&entry);
+        Some(entry)
+    }
+
+    /// The newest message, for a queue that refuses what does not fit.
+    pub fn pop_newest(&mut self) -> Option<Entry> {
+        let entry = self.ready.pop_back()?;
+        self.discharge(&entry);
+        Some(entry)
+    }
+
+    /// Deliveries that still fit the consumer's credit.
+    pub fn credit(&self) -> usize {
+        let used = self.in_flight.len() + self.releasing.len();
+        self.consumer.map_or(0, |c| (c.credit_max as usize).saturating_sub(used))
+    }
+
+    /// A tag that no delivery in flight or in release uses. Ascends and wraps, so a late acknowledgement of an old
+    /// delivery does not meet a new one.
+    pub fn take_tag(&mut self) -> u32 {
+        loop {
+            let tag = self.next_tag;
+            self.next_tag = if tag >= TAG_MAX { 1 } else { tag + 1 };
+            if !self.uses_tag(tag) {
+                return tag;
+            }
+        }
+    }
+
+    /// Makes the next tag follow `tag`, after a restart.
+    pub const fn tags_continue_after(&mut self, tag: u32) {
+        self.next_tag = if tag >= TAG_MAX { 1 } else { tag + 1 };
+    }
+
+    fn uses_tag(&self, tag: u32) -> bool {
+        self.in_flight.iter().any(|f| f.tag == tag) || self.releasing.contains(&tag)
+    }
+
+    /// A settled key is on flash.
+    pub fn has_settled(&self, key: RowKey) {
+        self.settled_below.set(self.settled_below.get().max(RowKey(key.0 + 1)));
+    }
+
+    /// Every message of the queue, those in flight first.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.in_flight.iter().map(|f| &f.entry).chain(&self.replay).chain(&self.ready)
+    }
+
+    /// Learns how fast this consumer settles: an exponential mean over about eight settlements.
+    pub fn settled_after(&mut self, sent: Mono, now: Mono) {
+        let took = u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX).min(10_000_000);
+        self.settle_us = (self.settle_us * 7 + took) / 8;
+    }
+}

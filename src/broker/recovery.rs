@@ -1,0 +1,468 @@
+//! Recovery: from the rows that the store found at start to a broker that goes on where the last one stopped.
+//!
+//! Rows come in key order. The newest record under a key holds; settlements speak about rows before them. Nothing
+//! here fails: a row that cannot be read is counted and left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use super::held::{Held, RETAINED, Stage, TAKER_CONNECTED, TAKER_RETAIN, Taker, TakerSet};
+use super::queue::{Entry, Flight, InFlight, Queue};
+use super::rows::{self, RecordKey, RowKind, SessionRecord, Settled, StoredChange};
+use super::will::Will;
+use super::{Broker, LossReason, Policy, mqtt_levels};
+use crate::ids::{BatchNumber, QueueId, RowKey};
+use crate::message::{Assurance, Message};
+use crate::store::batch::Place;
+use crate::store::stored_bytes;
+use crate::time::{Now, Stamp};
+
+/// What was found, for the log line and `status`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecoverySummary {
+    pub sessions: usize,
+    /// Messages in sessions' queues.
+    pub queued: usize,
+    pub retained: usize,
+    /// Wills of clients that were connected when the gateway stopped; published at start.
+    pub wills: usize,
+    /// Rows whose content could not be read.
+    pub unreadable: usize,
+}
+
+struct MessageRow {
+    place: Place,
+    set: RowKey,
+    message: Message,
+}
+
+/// What earlier rows say about one queue's settlements.
+#[derive(Default)]
+struct Settlements {
+    below: Option<(RowKey, Vec<rows::Survivor>)>,
+    keys: BTreeSet<RowKey>,
+    /// Rows that the queue joined since, with its flags.
+    joined: BTreeMap<RowKey, u8>,
+}
+
+/// Collects the rows; [`Recovered::finish`] makes a broker of them.
+#[derive(Default)]
+pub struct Recovered {
+    messages: BTreeMap<RowKey, MessageRow>,
+    sets: BTreeMap<RowKey, (Place, usize, Vec<Taker>)>,
+    settled: BTreeMap<QueueId, Settlements>,
+    window: Vec<(RowKey, QueueId, StoredChange)>,
+    records: BTreeMap<RecordKey, (Place, Vec<u8>)>,
+    deltas: Vec<(Place, usize)>,
+    dead: Vec<(Place, usize)>,
+    unreadable: usize,
+}
+
+impl std::fmt::Debug for Recovered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recovered").field("messages", &self.messages.len()).finish_non_exhaustive()
+    }
+}
+
+impl Recovered {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a row, in key order.
+    pub fn row(&mut self, place: Place, kind: u8, body: &[u8]) {
+        if self.read(place, kind, body).is_none() {
+            self.unreadable += 1;
+            self.dead.push((place, body.len()));
+        }
+    }
+
+    /// A record that is known from elsewhere, used where the rows have none under its key. For a damaged file.
+    pub fn essential(&mut self, body: &[u8]) {
+        if let Some((key, Some(content))) = rows::read_record(body) {
+            self.records.entry(key).or_insert_with(|| (Place::default(), content.to_vec()));
+        }
+    }
+
+    /// The broker that goes on from these rows.
+    #[must_use]
+    pub fn finish(
+        self,
+        policy: Policy,
+        seed: u64,
+        now: Now,
+        last: BatchNumber,
+        boot: u32,
+    ) -> (Broker, RecoverySummary) {
+        let mut broker = Broker::new(policy, seed, now, last, boot);
+        let mut summary = RecoverySummary { unreadable: self.unreadable, ..RecoverySummary::default() };
+        for (place, bytes) in &self.dead {
+            broker.ledger.recovered_dead(*place, *bytes);
+        }
+        for (place, bytes) in &self.deltas {
+            broker.ledger.recovered_delta(*place, *bytes);
+        }
+        let wills = self.recover_records(&mut broker, now);
+        self.recover_messages(&mut broker);
+        self.recover_windows(&mut broker);
+        for index in broker.durable.values().copied().collect::<Vec<_>>() {
+            broker.keep_queue_bounds(now, index);
+        }
+        summary.sessions = broker.durable.len();
+        summary.queued = broker.queues.iter().flatten().map(|queue| queue.entries().count()).sum();
+        summary.retained = broker.retained.len();
+        summary.wills = wills.len();
+        for (number, will) in wills {
+            broker.wills.insert(number, will);
+            broker.publish_will(now, super::WillNumber(number));
+        }
+        (broker, summary)
+    }
+
+    fn read(&mut self, place: Place, kind: u8, body: &[u8]) -> Option<()> {
+        match RowKind::from_code(kind)? {
+            RowKind::Message => {
+                let (set, message) = rows::read_message_row(body)?;
+                self.messages.insert(place.key, MessageRow { place, set, message });
+            }
+            RowKind::TakerSet => {
+                let takers = rows::read_taker_set(body)?;
+                self.sets.insert(place.key, (place, body.len(), takers));
+            }
+            RowKind::Settlement => {
+                for (queue, settled) in rows::read_settlement(body)? {
+                    let known = self.settled.entry(queue).or_default();
+                    match settled {
+                        Settled::Keys(keys) => known.keys.extend(keys),
+                        Settled::Below(mark, survivors) => {
+                            *known = Settlements { below: Some((mark, survivors)), ..Settlements::default() };
+                        }
+                    }
+                }
+                self.deltas.push((place, body.len()));
+            }
+            RowKind::Joined => {
+                for (queue, key, flags) in rows::read_joined(body)? {
+                    let known = self.settled.entry(queue).or_default();
+                    known.keys.remove(&key);
+                    known.joined.insert(key, flags);
+                }
+                self.deltas.push((place, body.len()));
+            }
+            RowKind::Window => {
+                let changes = rows::read_window(body)?;
+                self.window.extend(changes.into_iter().map(|(queue, change)| (place.key, queue, change)));
+                self.deltas.push((place, body.len()));
+            }
+            RowKind::Record => self.read_record(place, body)?,
+        }
+        Some(())
+    }
+
+    fn read_record(&mut self, place: Place, body: &[u8]) -> Option<()> {
+        let (key, content) = rows::read_record(body)?;
+        let old = match content {
+            Some(content) => self.records.insert(key, (place, content.to_vec())),
+            None => {
+                self.dead.push((place, body.len()));
+                self.records.remove(&key)
+            }
+        };
+        if let Some((old, content)) = old {
+            self.dead.push((old, content.len()));
+        }
+        Some(())
+    }
+
+    /// Sessions and receipts stand again; wills are handed back to be published.
+    fn recover_records(&self, broker: &mut Broker, now: Now) -> Vec<(u64, Will)> {
+        let mut wills = Vec::new();
+        for (key, (place, content)) in &self.records {
+            let read = match key {
+                RecordKey::Session(id) => recover_session(broker, now, *id, content),
+                RecordKey::Loss(number) => broker.losses.recover(*number, content),
+                RecordKey::Will(number) => {
+                    broker.next_will = broker.next_will.max(number + 1);
+                    rows::read_will(content).map(|will| wills.push((*number, will)))
+                }
+            };
+            if place.pieces == 0 {
+                // From the essentials: it has no row yet.
+                broker.ledger.touch_soon(now.mono, *key);
+            } else if read.is_some() {
+                broker.ledger.recovered_record(*key, *place, content.len());
+            } else {
+                broker.ledger.recovered_dead(*place, content.len());
+            }
+        }
+        wills
+    }
+
+    fn recover_messages(&self, broker: &mut Broker) {
+        // Claims beside the taker sets: survivors below a mark, and what a queue joined later.
+        let mut extra: BTreeMap<RowKey, Vec<(QueueId, u8)>> = BTreeMap::new();
+        for (queue, settlements) in &self.settled {
+            let survivors = settlements.below.iter().flat_map(|(_, survivors)| survivors);
+            let survivors = survivors.map(|survivor| (survivor.key, survivor.flags));
+            for (key, flags) in survivors.chain(settlements.joined.iter().map(|(k, f)| (*k, *f))) {
+                if !settlements.keys.contains(&key) {
+                    extra.entry(key).or_default().push((*queue, flags));
+                }
+            }
+        }
+        let mut entries: BTreeMap<QueueId, Vec<Entry>> = BTreeMap::new();
+        let mut newest: BTreeMap<Box<str>, Rc<Held>> = BTreeMap::new();
+        let mut sets: BTreeMap<RowKey, Rc<TakerSet>> = BTreeMap::new();
+        for (key, row) in &self.messages {
+            let held = Held::new(row.message.clone(), &broker.memory);
+            held.stage.set(Stage::Written);
+            held.place.set(row.place);
+            let mut claims = BTreeMap::new();
+            let mut retained = false;
+            let takers = self.sets.get(&row.set).map(|(_, _, takers)| takers.as_slice()).unwrap_or_default();
+            for taker in takers {
+                if rows::is_retained(taker.queue) {
+                    retained = !self.is_settled(RETAINED, *key);
+                } else if !self.is_settled(taker.queue, *key) {
+                    claims.insert(taker.queue, (taker.flags, false));
+                }
+            }
+            for (queue, flags) in extra.get(key).into_iter().flatten() {
+                let named = takers.iter().any(|taker| taker.queue == *queue);
+                claims.insert(*queue, (*flags, !named));
+            }
+            for (queue, (flags, joined)) in claims {
+                if broker.durable.contains_key(&queue) {
+                    held.owed.set(held.owed.get() + 1);
+                    entries.entry(queue).or_default().push(entry(&held, flags, joined));
+                }
+            }
+            if retained {
+                held.owed.set(held.owed.get() + 1);
+                newest.insert(row.message.address.clone(), Rc::clone(&held));
+            }
+            self.account(broker, &held, row, &mut sets);
+        }
+        for (address, held) in newest {
+            debug_assert_eq!(*address, *held.message.address);
+            broker.retained.set(&held);
+        }
+        for (queue, entries) in entries {
+            self.fill(broker, queue, entries);
+        }
+        for (key, (place, bytes, _)) in &self.sets {
+            if !sets.contains_key(key) {
+                broker.ledger.recovered_dead(*place, *bytes);
+            }
+        }
+    }
+
+    /// Puts a message row on the ledger: live, dead, or live until a newer value takes its place.
+    fn account(
+        &self,
+        broker: &mut Broker,
+        held: &Rc<Held>,
+        row: &MessageRow,
+        sets: &mut BTreeMap<RowKey, Rc<TakerSet>>,
+    ) {
+        if held.is_settled() {
+            broker.ledger.recovered_dead(row.place, rows::message_bytes(&row.message));
+            return;
+        }
+        if let Some((place, bytes, _)) = self.sets.get(&row.set) {
+            let set = sets.entry(row.set).or_insert_with(|| {
+                let bytes = stored_bytes(*bytes);
+                broker.ledger.recovered_set(bytes);
+                Rc::new(TakerSet { place: *place, bytes, messages: std::cell::Cell::new(0) })
+            });
+            set.messages.set(set.messages.get() + 1);
+            held.set.replace(Some(Rc::clone(set)));
+        }
+        broker.ledger.recovered_message(held);
+        if self.settled.get(&RETAINED).is_some_and(|s| s.keys.contains(&row.place.key)) {
+            broker.ledger.recovered_unretained(row.place.key);
+        }
+    }
+
+    /// Gives a queue its messages: the survivors in their order, then the rest by key.
+    fn fill(&self, broker: &mut Broker, id: QueueId, mut entries: Vec<Entry>) {
+        let Some(index) = broker.durable.get(&id).copied() else { return };
+        let Some(queue) = broker.queue_mut(index) else { return };
+        if let Some((mark, survivors)) = self.settled.get(&id).and_then(|s| s.below.as_ref()) {
+            queue.settled_below.set(*mark);
+            let order: BTreeMap<_, _> = survivors.iter().enumerate().map(|(n, s)| (s.key, n)).collect();
+            entries.sort_by_key(|e| {
+                let key = e.held.place.get().key;
+                (order.get(&key).copied().unwrap_or(usize::MAX), key)
+            });
+        }
+        if let Some(last) = self.settled.get(&id).and_then(|s| s.keys.last()) {
+            queue.has_settled(*last);
+        }
+        for entry in entries {
+            if entry.retained {
+                queue.replay.push_back(entry);
+            } else {
+                queue.charge(&entry);
+                queue.ready.push_back(entry);
+            }
+        }
+    }
+
+    fn is_settled(&self, queue: QueueId, key: RowKey) -> bool {
+        let Some(settlements) = self.settled.get(&queue) else { return false };
+        if settlements.keys.contains(&key) {
+            return true;
+        }
+        // Survivors are looked up apart: they bring their own flags.
+        settlements.below.as_ref().is_some_and(|(mark, _)| key < *mark)
+    }
+
+    /// Exactly-once exchanges go on where they stopped: the record's state, then the steps after it.
+    fn recover_windows(&self, broker: &mut Broker) {
+        for (key, (place, content)) in &self.records {
+            let RecordKey::Session(id) = key else { continue };
+            let (Some(index), Some(record)) = (broker.durable.get(id).copied(), SessionRecord::read(content))
+            else {
+                continue;
+            };
+            let Some(queue) = broker.queue_mut(index) else { continue };
+            let mut tagged = record.tagged;
+            queue.publisher_window.extend(record.publisher_window);
+            queue.releasing.extend(record.releasing);
+            let later = self.window.iter().filter(|(at, queue, _)| queue == id && *at > place.key);
+            for (_, _, change) in later {
+                queue.window_dirty.set(true);
+                apply(queue, &mut tagged, *change);
+            }
+            tag_entries(queue, &tagged);
+        }
+    }
+}
+
+fn recover_session(broker: &mut Broker, now: Now, id: QueueId, content: &[u8]) -> Option<()> {
+    let record = SessionRecord::read(content)?;
+    if broker.sessions.contains_key(&record.name) {
+        return None;
+    }
+    let bounds = broker.bounds_of(&record.name);
+    let mut queue = Queue::new(id, record.name, true, bounds);
+    queue.record_batch = broker.ledger.persisted();
+    queue.window_batch = broker.ledger.persisted();
+    // A session that was connected at the end has been away since this start.
+    queue.detached = Some(record.detached.unwrap_or_else(|| Stamp::new(now, broker.boot)));
+    let was_connected = record.detached.is_none();
+    queue.was_connected = was_connected;
+    for (filter, assurance) in &record.subscriptions {
+        queue.subscriptions.insert(filter.clone(), SessionRecord::subscribe_options(*assurance));
+    }
+    let index = broker.insert(queue);
+    for (filter, assurance) in &record.subscriptions {
+        let options = SessionRecord::subscribe_options(*assurance);
+        broker.index.insert(mqtt_levels(filter), index.0, options);
+        broker.system_subscriptions += usize::from(super::session::is_system(filter));
+    }
+    if was_connected {
+        broker.ledger.touch_soon(now.mono, RecordKey::Session(id));
+    }
+    broker.expire_later(now.mono, std::time::Duration::MAX);
+    Some(())
+}
+
+fn entry(held: &Rc<Held>, flags: u8, joined: bool) -> Entry {
+    Entry {
+        held: Rc::clone(held),
+        assurance: Assurance::from_code(flags & 0x03).unwrap_or(Assurance::AtLeastOnce),
+        retained: flags & TAKER_RETAIN != 0,
+        redelivered: flags & TAKER_CONNECTED != 0,
+        joined,
+    }
+}
+
+fn apply(queue: &mut Queue, tagged: &mut Vec<(u32, RowKey)>, change: StoredChange) {
+    match change {
+        StoredChange::Published(identifier) => {
+            queue.publisher_window.insert(identifier);
+        }
+        StoredChange::PublishReleased(identifier) => {
+            queue.publisher_window.remove(&identifier);
+        }
+        StoredChange::Tagged(tag, key) => {
+            queue.tags_continue_after(tag);
+            tagged.push((tag, key));
+        }
+        StoredChange::Received(tag) => {
+            tagged.retain(|(t, _)| *t != tag);
+            queue.releasing.push_back(tag);
+        }
+        StoredChange::Completed(tag) => queue.releasing.retain(|t| *t != tag),
+    }
+}
+
+/// Moves the messages whose tags are known back in flight.
+fn tag_entries(queue: &mut Queue, tagged: &[(u32, RowKey)]) {
+    for (tag, key) in tagged {
+        queue.tags_continue_after(*tag);
+        let named = |e: &Entry| e.held.place.get().key == *key;
+        let found = if let Some(position) = queue.ready.iter().position(named) {
+            queue.ready.remove(position)
+        } else if let Some(position) = queue.replay.iter().position(named) {
+            let entry = queue.replay.remove(position);
+            if let Some(entry) = &entry {
+                queue.charge(entry);
+            }
+            entry
+        } else {
+            None
+        };
+        let Some(mut entry) = found else { continue };
+        queue.in_flight_bytes += entry.charge();
+        // Its identifier was on flash before it could be sent, so it may have been. [MQTT-3.3.1-1]
+        entry.redelivered = true;
+        queue.in_flight.push_back(InFlight { tag: *tag, entry, flight: Flight::Unsent });
+    }
+    if let Some(tag) = queue.releasing.iter().max().copied() {
+        queue.tags_continue_after(tag.max(tagged.iter().map(|(t, _)| *t).max().unwrap_or(0)));
+    }
+    if queue.was_connected {
+        for entry in &mut queue.ready {
+            entry.redelivered = true;
+        }
+    }
+}
+
+impl Broker {
+    /// Records a session needs to be known by after its file is lost: subscriptions and names.
+    #[must_use]
+    pub fn essentials(&self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        for index in self.durable.values() {
+            let Some(queue) = self.queue(*index) else { continue };
+            let mut content = Vec::new();
+            let mut record = SessionRecord::of(queue);
+            // What rows say about is lost with them.
+            record.tagged.clear();
+            record.put(&mut content);
+            let mut row = Vec::new();
+            rows::put_record(&mut row, RecordKey::Session(queue.id), Some(&content));
+            all.push(row);
+        }
+        all
+    }
+
+    /// The start found damage: what is gone is unknown, so the receipt names the file.
+    pub fn report_damage(&mut self, now: Now, what: &str) {
+        let message = Message {
+            address: what.into(),
+            body: bytes::Bytes::new(),
+            assurance: Assurance::AtMostOnce,
+            retain: false,
+            received_at: now.wall,
+            properties: bytes::Bytes::new(),
+        };
+        for record in self.losses.add(what, LossReason::Damage, &message, RowKey(0)) {
+            self.ledger.touch_soon(now.mono, record);
+        }
+    }
+}

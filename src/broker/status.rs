@@ -1,0 +1,98 @@
+//! What the broker shows of itself: figures for `status`, metrics and `$SYS`.
+
+use super::loss::{LossReason, LossReceipt};
+use super::queue::Queue;
+use super::{Broker, Counters};
+use crate::ids::BatchNumber;
+
+/// Figures of the whole broker.
+#[derive(Clone, Debug)]
+pub struct BrokerStatus {
+    pub counters: Counters,
+    pub sessions: usize,
+    pub sessions_connected: usize,
+    pub subscriptions: usize,
+    pub retained: usize,
+    pub retained_bytes: u64,
+    /// Messages waiting or in flight in all queues.
+    pub queued: u64,
+    pub memory_bytes: u64,
+    pub persisted: BatchNumber,
+    pub commits: u64,
+    /// Messages that every durable taker acknowledged before they reached flash.
+    pub elided: u64,
+    pub flash_bytes_written: u64,
+    pub flash_bytes_live: u64,
+    pub flash_quota_bytes: u64,
+    pub flash_overspent: bool,
+    pub lost: Vec<(LossReason, u64)>,
+}
+
+/// Figures of one queue.
+#[derive(Clone, Debug)]
+pub struct QueueStatus {
+    pub name: Box<str>,
+    pub durable: bool,
+    pub connected: bool,
+    pub subscriptions: usize,
+    pub ready: usize,
+    pub in_flight: usize,
+    pub messages: u32,
+    pub bytes: u64,
+    pub messages_max: u32,
+    pub bytes_max: u64,
+    pub dropped: u64,
+}
+
+impl Broker {
+    /// Figures of the whole broker.
+    #[must_use]
+    pub fn status(&self) -> BrokerStatus {
+        let queues = || self.queues.iter().flatten();
+        BrokerStatus {
+            counters: self.counters,
+            sessions: queues().count(),
+            sessions_connected: queues().filter(|queue| queue.owner.is_some()).count(),
+            subscriptions: queues().map(|queue| queue.subscriptions.len()).sum(),
+            retained: self.retained.len(),
+            retained_bytes: self.retained.bytes(),
+            queued: queues().map(|queue| u64::from(queue.messages) + queue.replay.len() as u64).sum(),
+            memory_bytes: self.memory.get(),
+            persisted: self.ledger.persisted(),
+            commits: self.ledger.commits,
+            elided: self.ledger.elided,
+            flash_bytes_written: self.ledger.budget().written,
+            flash_bytes_live: self.ledger.live_bytes(),
+            flash_quota_bytes: self.policy.flash_quota_bytes,
+            flash_overspent: self.ledger.budget().is_overspent(),
+            lost: self.losses.totals.iter().map(|(reason, count)| (*reason, *count)).collect(),
+        }
+    }
+
+    /// Figures of each queue.
+    pub fn queue_status(&self) -> impl Iterator<Item = QueueStatus> {
+        self.queues.iter().flatten().map(|queue: &Queue| QueueStatus {
+            name: queue.name.clone(),
+            durable: queue.durable,
+            connected: queue.owner.is_some(),
+            subscriptions: queue.subscriptions.len(),
+            ready: queue.ready.len() + queue.replay.len(),
+            in_flight: queue.in_flight.len(),
+            messages: queue.messages,
+            bytes: queue.bytes,
+            messages_max: queue.bounds.messages_max,
+            bytes_max: queue.bounds.bytes_max,
+            dropped: queue.dropped,
+        })
+    }
+
+    /// What was lost, queue by queue.
+    pub fn loss_receipts(&self) -> impl Iterator<Item = &LossReceipt> {
+        self.losses.receipts()
+    }
+
+    /// True once after receipts changed.
+    pub const fn take_untold_losses(&mut self) -> bool {
+        std::mem::replace(&mut self.losses.untold, false)
+    }
+}

@@ -1,0 +1,140 @@
+//! The table of connections: an id finds its endpoint in constant time, and is never given to a second connection.
+
+use crate::ids::ConnectionId;
+use crate::mqtt::connection::Connection;
+use crate::time::Mono;
+
+/// A connection as its listener hands it over.
+#[derive(Clone, Debug)]
+pub struct Accept {
+    /// Clients may enter without a name.
+    pub allow_anonymous: bool,
+    /// The other end, for logs and `status`.
+    pub peer: Box<str>,
+}
+
+/// Why a connection's input waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pause {
+    None,
+    /// Its password is being checked.
+    Verifying,
+    /// The store must catch up first.
+    Congested,
+    Ended,
+}
+
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub connection: Connection,
+    pub peer: Box<str>,
+    /// Input that is no whole packet yet, or may not be handled yet.
+    pub input: Vec<u8>,
+    /// Bytes that make the packet at the front of `input` whole, as far as is known.
+    pub needed: usize,
+    pub pause: Pause,
+    /// Its output is full: nothing is read or delivered until it drains.
+    pub blocked: bool,
+    /// It is in the list of connections with output.
+    pub dirty: bool,
+    pub ended: bool,
+    /// When the list of deadlines looks at it next.
+    pub check_at: Option<Mono>,
+}
+
+impl Endpoint {
+    /// Keeps input for later; room is made for the whole packet at its front.
+    pub fn keep(&mut self, rest: &[u8]) {
+        if rest.is_empty() {
+            return;
+        }
+        let room = self.needed.max(rest.len());
+        // The length is the peer's claim: believed only as far as bytes keep coming.
+        self.input.reserve(room.min(rest.len() + crate::limits::READ_BYTES_MAX));
+        self.input.extend_from_slice(rest);
+    }
+}
+
+/// What `status` shows of a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionStatus {
+    pub connection: ConnectionId,
+    pub client_identifier: Box<str>,
+    pub user_name: Option<Box<str>>,
+    pub peer: Box<str>,
+    pub output_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    slots: Vec<(u32, Option<Box<Endpoint>>)>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl Connections {
+    pub fn insert(&mut self, now: Mono, accept: Accept) -> ConnectionId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            u32::try_from(self.slots.len() - 1).expect("connections_max bounds the slots")
+        });
+        let (generation, place) = self.slots.get_mut(slot as usize).expect("a free slot is one of the slots");
+        *generation = generation.wrapping_add(1);
+        let id = ConnectionId(u64::from(*generation) << 32 | u64::from(slot));
+        *place = Some(Box::new(Endpoint {
+            connection: Connection::new(id, now, accept.allow_anonymous),
+            peer: accept.peer,
+            input: Vec::new(),
+            needed: 0,
+            pause: Pause::None,
+            blocked: false,
+            dirty: false,
+            ended: false,
+            check_at: None,
+        }));
+        self.len += 1;
+        id
+    }
+
+    pub fn remove(&mut self, id: ConnectionId) {
+        let (slot, generation) = parts(id);
+        if let Some((current, place)) = self.slots.get_mut(slot as usize)
+            && *current == generation
+            && place.take().is_some()
+        {
+            self.free.push(slot);
+            self.len -= 1;
+        }
+    }
+
+    pub fn get(&self, id: ConnectionId) -> Option<&Endpoint> {
+        let (slot, generation) = parts(id);
+        let (current, endpoint) = self.slots.get(slot as usize)?;
+        if *current == generation { endpoint.as_deref() } else { None }
+    }
+
+    pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Endpoint> {
+        let (slot, generation) = parts(id);
+        let (current, endpoint) = self.slots.get_mut(slot as usize)?;
+        if *current == generation { endpoint.as_deref_mut() } else { None }
+    }
+
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn ids(&self) -> Vec<ConnectionId> {
+        self.iter().map(|(id, _)| id).collect()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Endpoint)> {
+        self.slots.iter().zip(0u64..).filter_map(|((generation, endpoint), slot)| {
+            Some((ConnectionId(u64::from(*generation) << 32 | slot), endpoint.as_deref()?))
+        })
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "an id is two 32-bit halves")]
+const fn parts(id: ConnectionId) -> (u32, u32) {
+    (id.0 as u32, (id.0 >> 32) as u32)
+}

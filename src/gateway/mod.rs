@@ -1,0 +1,559 @@
+//! The whole gateway as one deterministic machine: connections, endpoints and broker, without I/O.
+//!
+//! `net` drives it in the daemon and the simulator in tests, with the same calls: bytes in with the time they came,
+//! bytes out by connection, batches to the store and what it answers. Owns the connections, cutting input into
+//! packets, passing deliveries on, deadlines, backpressure and `$SYS`. Reads no clock, knows no socket.
+
+mod connections;
+mod deadlines;
+mod policy;
+mod status;
+mod system_topics;
+
+use std::collections::VecDeque;
+
+pub use connections::{Accept, ConnectionStatus};
+use connections::{Connections, Endpoint, Pause};
+use deadlines::Deadlines;
+pub use policy::{GatewayPolicy, broker_policy};
+pub use status::{StoreCondition, StoreFigures};
+use system_topics::SystemTopics;
+
+use crate::auth::{Acl, Challenge, Users};
+use crate::broker::{Broker, Event, RecoverySummary};
+use crate::ids::{BatchNumber, ConnectionId};
+use crate::limits;
+use crate::mqtt::codec::{self, ConnectReturnCode, ControlPacket, Decoded, Fault, encode_connack};
+use crate::mqtt::connection::{Context, End, Next};
+use crate::mqtt::output::OutputBuffer;
+use crate::store::batch::{Batch, Persisted};
+use crate::time::{Mono, Now};
+
+/// What the gateway asks of its driver, in order.
+#[derive(Debug)]
+pub enum Output {
+    /// Check a password; answer with [`Gateway::verified`]. May take long.
+    VerifyPassword { connection: ConnectionId, challenge: Challenge, password: Box<[u8]> },
+    /// Send what the connection's output holds, then close it.
+    Close { connection: ConnectionId, end: End },
+    /// The connection may be read again.
+    Read { connection: ConnectionId },
+    /// A client has joined: for the log.
+    Joined { connection: ConnectionId },
+}
+
+/// Counters of the protocol side since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GatewayCounters {
+    pub connections: u64,
+    pub packets_received: u64,
+    pub bytes_received: u64,
+    pub bytes_sent: u64,
+    pub protocol_errors: u64,
+    pub refused: u64,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Gateway {
+    policy: GatewayPolicy,
+    users: Option<Users>,
+    acl: Option<Acl>,
+    broker: Broker,
+    connections: Connections,
+    deadlines: Deadlines,
+    outputs: VecDeque<Output>,
+    /// Connections with output that nobody was told about yet.
+    dirty: Vec<ConnectionId>,
+    /// Connections whose next packet waits until the store has caught up.
+    congested: Vec<ConnectionId>,
+    verified: policy::VerifiedCache,
+    system_topics: SystemTopics,
+    random: crate::random::Random,
+    counters: GatewayCounters,
+    store: StoreFigures,
+    recovery: RecoverySummary,
+    started: Now,
+}
+
+impl Gateway {
+    /// A gateway around a broker that was made or recovered from the store. `seed` decides all randomness.
+    #[must_use]
+    pub fn new(
+        policy: GatewayPolicy,
+        users: Option<Users>,
+        acl: Option<Acl>,
+        broker: Broker,
+        recovery: RecoverySummary,
+        seed: u64,
+        now: Now,
+    ) -> Self {
+        Self {
+            verified: policy::VerifiedCache::new(seed),
+            policy,
+            users,
+            acl,
+            broker,
+            connections: Connections::default(),
+            deadlines: Deadlines::default(),
+            outputs: VecDeque::new(),
+            dirty: Vec::new(),
+            congested: Vec::new(),
+            system_topics: SystemTopics::default(),
+            random: crate::random::Random::new(seed),
+            counters: GatewayCounters::default(),
+            store: StoreFigures::default(),
+            recovery,
+            started: now,
+        }
+    }
+
+    // Inputs.
+
+    /// A listener accepted a connection. `None` when there are too many: the socket is to be closed.
+    pub fn accept(&mut self, now: Now, accept: Accept) -> Option<ConnectionId> {
+        if self.connections.len() >= self.policy.connections_max {
+            self.counters.refused += 1;
+            return None;
+        }
+        self.counters.connections += 1;
+        let id = self.connections.insert(now.mono, accept);
+        self.renew_deadline(id);
+        Some(id)
+    }
+
+    /// Bytes came from a connection. What does not make a whole packet, or may not be handled yet, is kept.
+    pub fn receive(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
+        self.counters.bytes_received += bytes.len() as u64;
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        if endpoint.pause != Pause::None {
+            endpoint.input.extend_from_slice(bytes);
+            return;
+        }
+        if endpoint.input.is_empty() {
+            let taken = self.handle_packets(now, id, bytes);
+            if let Some(endpoint) = self.connections.get_mut(id) {
+                endpoint.keep(bytes.get(taken..).unwrap_or_default());
+            }
+            return;
+        }
+        endpoint.input.extend_from_slice(bytes);
+        if endpoint.input.len() >= endpoint.needed {
+            self.handle_kept(now, id);
+        }
+    }
+
+    /// The peer closed its socket, or it failed.
+    pub fn peer_closed(&mut self, now: Now, id: ConnectionId) {
+        self.end(now, id, End::PeerClosed);
+    }
+
+    /// A password was checked.
+    pub fn verified(&mut self, now: Now, id: ConnectionId, genuine: bool, password: &[u8]) {
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        if endpoint.pause != Pause::Verifying {
+            return;
+        }
+        endpoint.pause = Pause::None;
+        if genuine && let Some(name) = endpoint.connection.identity().username {
+            self.verified.remember(now.mono, name, password);
+        }
+        let next = self.with_context(now, id, |connection, context| connection.verified(context, genuine));
+        self.go_on(now, id, next);
+        self.drain(now);
+        self.handle_kept(now, id);
+        self.resume_reading(id);
+    }
+
+    /// The driver has sent `count` bytes of the connection's output.
+    pub fn sent(&mut self, now: Now, id: ConnectionId, count: usize) {
+        self.counters.bytes_sent += count as u64;
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        endpoint.connection.output.advance(count);
+        if endpoint.blocked && endpoint.connection.output.len() <= limits::OUTPUT_BYTES_LOW {
+            endpoint.blocked = false;
+            if let Some(queue) = endpoint.connection.queue() {
+                self.broker.set_blocked(now, queue, false);
+            }
+            self.drain(now);
+            self.handle_kept(now, id);
+            self.resume_reading(id);
+        }
+    }
+
+    /// A batch is on flash.
+    pub fn persisted(&mut self, now: Now, persisted: Persisted) {
+        self.store.persisted(persisted);
+        self.broker.persisted(now, persisted);
+        self.drain(now);
+        if !self.broker.is_congested() {
+            for id in std::mem::take(&mut self.congested) {
+                if let Some(endpoint) = self.connections.get_mut(id)
+                    && endpoint.pause == Pause::Congested
+                {
+                    endpoint.pause = Pause::None;
+                    self.handle_kept(now, id);
+                    self.resume_reading(id);
+                }
+            }
+        }
+    }
+
+    /// The store fails, or works again: acknowledgements wait meanwhile, everything else goes on.
+    pub fn store_condition(&mut self, condition: StoreCondition) {
+        self.store.condition = condition;
+    }
+
+    /// The store lost its file and goes on after batch `last`: everything is written again.
+    pub fn write_anew(&mut self, now: Now, last: BatchNumber, what: &[String]) {
+        self.broker.write_anew(now, last, what);
+    }
+
+    /// Time passed.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.broker.handle_timeout(now);
+        while let Some((checked_at, id)) = self.deadlines.pop_due(now.mono) {
+            let Some(endpoint) = self.connections.get_mut(id) else { continue };
+            if endpoint.check_at != Some(checked_at) {
+                continue;
+            }
+            endpoint.check_at = None;
+            endpoint.connection.shrink();
+            if endpoint.connection.deadline().is_some_and(|at| at <= now.mono) {
+                let end = endpoint.connection.timeout();
+                self.end(now, id, end);
+            } else {
+                self.renew_deadline(id);
+            }
+        }
+        self.publish_system_topics(now);
+        self.drain(now);
+    }
+
+    /// The gateway stops: every connection ends, and what it leaves is in the next batch.
+    pub fn shut_down(&mut self, now: Now) {
+        for id in self.connections.ids() {
+            self.end(now, id, End::Shutdown);
+        }
+    }
+
+    // Outputs.
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// A connection with output to send. Each is named once until it has been asked for.
+    pub fn poll_dirty(&mut self) -> Option<ConnectionId> {
+        let id = self.dirty.pop()?;
+        if let Some(endpoint) = self.connections.get_mut(id) {
+            endpoint.dirty = false;
+        }
+        Some(id)
+    }
+
+    /// True when some connection has output that [`Gateway::poll_dirty`] will name, or something is to be done.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !self.dirty.is_empty() || !self.outputs.is_empty()
+    }
+
+    /// What a connection has to send.
+    pub fn output(&mut self, id: ConnectionId) -> Option<&mut OutputBuffer> {
+        Some(&mut self.connections.get_mut(id)?.connection.output)
+    }
+
+    /// False while the connection's input must wait.
+    #[must_use]
+    pub fn wants_read(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|endpoint| endpoint.pause == Pause::None && !endpoint.blocked)
+    }
+
+    /// The next batch for the store, when it is idle and something is due.
+    pub fn close_batch(&mut self, now: Now) -> Option<Batch> {
+        self.broker.close_batch(now)
+    }
+
+    /// The next batch for the store, whatever is in it: for a clean stop.
+    pub fn close_batch_now(&mut self) -> Option<Batch> {
+        self.broker.close_batch_now()
+    }
+
+    /// When [`Gateway::handle_timeout`] or [`Gateway::close_batch`] has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        [self.broker.poll_timeout(), self.deadlines.next(), self.system_topics.next()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The newest batch on flash.
+    #[must_use]
+    pub const fn persisted_batch(&self) -> BatchNumber {
+        self.broker.persisted_batch()
+    }
+
+    /// Rows by which the sessions are known after the file is lost.
+    #[must_use]
+    pub fn essentials(&self) -> Vec<Vec<u8>> {
+        self.broker.essentials()
+    }
+
+    /// A connection, to look at.
+    #[must_use]
+    pub fn client(&self, id: ConnectionId) -> Option<ConnectionStatus> {
+        let endpoint = self.connections.get(id)?;
+        let identity = endpoint.connection.identity();
+        Some(ConnectionStatus {
+            connection: id,
+            client_identifier: identity.client_identifier.into(),
+            user_name: identity.username.map(Into::into),
+            peer: endpoint.peer.clone(),
+            output_bytes: endpoint.connection.output.len(),
+        })
+    }
+
+    /// True while the flash takes what is given to it.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.store.condition == StoreCondition::Working
+    }
+
+    /// True when no batch is under way.
+    #[must_use]
+    pub const fn is_store_idle(&self) -> bool {
+        self.broker.is_store_idle()
+    }
+
+    /// The users, when there is a password file.
+    #[must_use]
+    pub const fn users(&self) -> Option<&Users> {
+        self.users.as_ref()
+    }
+
+    /// The broker, to look at.
+    #[must_use]
+    pub const fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// Forgets a connection whose socket is closed. Its number is not used again.
+    pub fn remove(&mut self, id: ConnectionId) {
+        self.connections.remove(id);
+    }
+
+    // Packets.
+
+    /// Handles the whole packets at the front of `bytes`; answers how many bytes they took.
+    fn handle_packets(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
+            let Some(endpoint) = self.connections.get_mut(id) else { return bytes.len() };
+            if endpoint.pause != Pause::None || endpoint.blocked || !endpoint.connection.is_ready() {
+                return taken;
+            }
+            let version = endpoint.connection.version();
+            let packet_bytes_max =
+                if version.is_none() { limits::CONNECT_BYTES_MAX } else { self.policy.packet_bytes_max };
+            match codec::decode(rest, version, packet_bytes_max) {
+                Ok(Decoded::Packet { packet, consumed }) => {
+                    if keeps(&packet) && self.broker.is_congested() {
+                        self.congested.push(id);
+                        endpoint.pause = Pause::Congested;
+                        return taken;
+                    }
+                    taken += consumed;
+                    self.counters.packets_received += 1;
+                    let subscribes = matches!(packet, ControlPacket::Subscribe(_));
+                    let next = self.with_context(now, id, |c, context| c.handle(context, packet));
+                    self.go_on(now, id, next);
+                    self.drain(now);
+                    if subscribes {
+                        self.system_topics_wanted(now);
+                    }
+                }
+                Ok(Decoded::Incomplete { needed }) => {
+                    endpoint.needed = needed;
+                    return taken;
+                }
+                Err(error) => {
+                    self.counters.protocol_errors += 1;
+                    let end = if error.fault == Fault::UnacceptableProtocolVersion {
+                        // [MQTT-3.1.2-2]
+                        let code = ConnectReturnCode::UnacceptableProtocolVersion;
+                        let version = codec::ProtocolVersion::V311;
+                        endpoint.connection.output.append(|out| encode_connack(out, false, code, version));
+                        End::Refused(code)
+                    } else {
+                        End::Protocol(error)
+                    };
+                    self.end(now, id, end);
+                    return bytes.len();
+                }
+            }
+        }
+        taken
+    }
+
+    /// Handles what was kept of a connection's input, as far as it goes.
+    fn handle_kept(&mut self, now: Now, id: ConnectionId) {
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        if endpoint.input.is_empty() {
+            return;
+        }
+        let mut input = std::mem::take(&mut endpoint.input);
+        let taken = self.handle_packets(now, id, &input);
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        if taken == input.len() {
+            return;
+        }
+        input.drain(..taken);
+        if input.capacity() > 2 * limits::READ_BYTES_MAX && input.len() < limits::READ_BYTES_MAX / 2 {
+            input.shrink_to(limits::READ_BYTES_MAX);
+        }
+        endpoint.input = input;
+    }
+
+    fn go_on(&mut self, now: Now, id: ConnectionId, next: Option<Next>) {
+        match next {
+            None | Some(Next::Continue) => {}
+            Some(Next::Verify { challenge, password }) => {
+                if let Some(endpoint) = self.connections.get_mut(id) {
+                    endpoint.pause = Pause::Verifying;
+                }
+                self.outputs.push_back(Output::VerifyPassword { connection: id, challenge, password });
+            }
+            Some(Next::End(end)) => self.end(now, id, end),
+        }
+        self.release_replies(now, id);
+    }
+
+    /// Lets due replies of a connection leave; a connection that has just joined gets its deliveries.
+    fn release_replies(&mut self, now: Now, id: ConnectionId) {
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        let joined = endpoint.connection.release_replies(&self.broker);
+        if joined {
+            self.outputs.push_back(Output::Joined { connection: id });
+            if let Some(queue) = endpoint.connection.queue() {
+                self.broker.attach(now, queue, id, u32::from(self.policy.inflight_max));
+            }
+            self.renew_deadline(id);
+        }
+        self.mark_dirty(now, id);
+    }
+
+    /// Passes on what the broker has to tell.
+    fn drain(&mut self, now: Now) {
+        while let Some(event) = self.broker.next_event() {
+            match event {
+                Event::Deliver(delivery) => self.deliver(now, &delivery),
+                Event::Release { connection, tag } => {
+                    if let Some(endpoint) = self.connections.get_mut(connection) {
+                        endpoint.connection.release(tag);
+                        self.mark_dirty(now, connection);
+                    }
+                }
+                Event::Displaced { connection } => self.end(now, connection, End::TakenOver),
+                Event::GatesMayBeDue { connection } => self.release_replies(now, connection),
+            }
+        }
+    }
+
+    fn deliver(&mut self, now: Now, delivery: &crate::broker::Delivery) {
+        let Some(endpoint) = self.connections.get_mut(delivery.connection) else { return };
+        if let Some(acl) = &self.acl
+            && !acl.may_read(endpoint.connection.identity(), &delivery.held.message.address)
+        {
+            // The right may have been narrower than the subscription: the copy is not for this client.
+            self.broker.withdraw(now, delivery.queue, delivery.tag);
+            return;
+        }
+        endpoint.connection.deliver(delivery);
+        self.mark_dirty(now, delivery.connection);
+    }
+
+    fn mark_dirty(&mut self, now: Now, id: ConnectionId) {
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        let waiting = endpoint.connection.output.len();
+        if waiting == 0 {
+            return;
+        }
+        if !endpoint.dirty {
+            endpoint.dirty = true;
+            self.dirty.push(id);
+        }
+        if waiting > limits::OUTPUT_BYTES_HIGH && !endpoint.blocked {
+            endpoint.blocked = true;
+            if let Some(queue) = endpoint.connection.queue() {
+                self.broker.set_blocked(now, queue, true);
+            }
+        }
+    }
+
+    fn resume_reading(&mut self, id: ConnectionId) {
+        if self.wants_read(id) {
+            self.outputs.push_back(Output::Read { connection: id });
+        }
+    }
+
+    fn end(&mut self, now: Now, id: ConnectionId, end: End) {
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        if std::mem::replace(&mut endpoint.ended, true) {
+            return;
+        }
+        endpoint.input = Vec::new();
+        endpoint.pause = Pause::Ended;
+        self.with_context(now, id, |connection, context| connection.end(context, &end));
+        self.outputs.push_back(Output::Close { connection: id, end });
+        self.drain(now);
+    }
+
+    /// Has the connection looked at when its deadline passes, or earlier.
+    fn renew_deadline(&mut self, id: ConnectionId) {
+        if self.deadlines.len() > 1024 + 4 * self.connections.len() {
+            let connections = &self.connections;
+            self.deadlines.retain(|id| connections.get(id).is_some());
+        }
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        let Some(at) = endpoint.connection.deadline() else { return };
+        if endpoint.check_at.is_none_or(|check_at| at < check_at) {
+            endpoint.check_at = Some(self.deadlines.push(at, id));
+        }
+    }
+
+    fn with_context<T>(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        act: impl FnOnce(&mut crate::mqtt::connection::Connection, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let Endpoint { connection, .. } = self.connections.get_mut(id)?;
+        let verified = |name: &str, password: &[u8]| self.verified.knows(now.mono, name, password);
+        let mut context = Context {
+            now,
+            broker: &mut self.broker,
+            users: self.users.as_ref(),
+            acl: self.acl.as_ref(),
+            inflight_max: self.policy.inflight_max,
+            random: self.random.next(),
+            verified: &verified,
+        };
+        Some(act(connection, &mut context))
+    }
+}
+
+/// True for a packet whose effect may need flash.
+const fn keeps(packet: &ControlPacket<'_>) -> bool {
+    match packet {
+        ControlPacket::Publish(publish) => publish.packet_identifier.is_some() || publish.retain,
+        ControlPacket::Connect(_) | ControlPacket::Subscribe(_) | ControlPacket::Unsubscribe(_) => true,
+        ControlPacket::PubAck(_)
+        | ControlPacket::PubRec(_)
+        | ControlPacket::PubRel(_)
+        | ControlPacket::PubComp(_)
+        | ControlPacket::PingReq
+        | ControlPacket::Disconnect => false,
+    }
+}

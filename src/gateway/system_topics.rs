@@ -1,0 +1,101 @@
+//! `$SYS`: a few figures of the gateway as topics, under Mosquitto's names where it has one.
+//!
+//! They are published every ten seconds while somebody is subscribed, and once to a new subscription. Nothing of it
+//! is kept on flash, and nobody subscribed means no wake-up.
+
+use std::time::Duration;
+
+use super::Gateway;
+use crate::broker::{LossReceipt, Publish};
+use crate::message::Assurance;
+use crate::time::{Mono, Now};
+
+const INTERVAL: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(super) struct SystemTopics {
+    next: Option<Mono>,
+}
+
+impl SystemTopics {
+    pub const fn next(&self) -> Option<Mono> {
+        self.next
+    }
+}
+
+impl Gateway {
+    /// Publishes the figures when it is time, and decides when it is time again.
+    pub(super) fn publish_system_topics(&mut self, now: Now) {
+        if !self.broker.has_system_subscriptions() {
+            self.system_topics.next = None;
+            return;
+        }
+        match self.system_topics.next {
+            Some(at) if at > now.mono => return,
+            _ => self.system_topics.next = Some(now.mono + INTERVAL),
+        }
+        for (topic, value) in self.figures(now) {
+            self.publish_figure(now, &topic, &value);
+        }
+        if self.broker.take_untold_losses() {
+            let receipts: Vec<_> = self.broker.loss_receipts().map(loss_text).collect();
+            for text in receipts {
+                self.publish_figure(now, "$SYS/gateway/loss", &text);
+            }
+        }
+    }
+
+    /// A subscription to `$SYS` was made: it need not wait ten seconds for the first figures.
+    pub(super) fn system_topics_wanted(&mut self, now: Now) {
+        if self.system_topics.next.is_none() && self.broker.has_system_subscriptions() {
+            self.system_topics.next = Some(now.mono);
+        }
+    }
+
+    fn publish_figure(&mut self, now: Now, topic: &str, value: &str) {
+        let publish = Publish {
+            address: topic,
+            body: value.as_bytes(),
+            assurance: Assurance::AtMostOnce,
+            retain: false,
+            connection: None,
+        };
+        self.broker.publish_uncounted(now, publish);
+    }
+
+    fn figures(&self, now: Now) -> Vec<(String, String)> {
+        let status = self.broker.status();
+        let uptime_s = now.mono.since(self.started.mono).as_secs();
+        let counters = self.counters;
+        let broker = |name: &str, value: String| (format!("$SYS/broker/{name}"), value);
+        vec![
+            broker("version", format!("gatewayd version {}", env!("CARGO_PKG_VERSION"))),
+            broker("uptime", format!("{uptime_s} seconds")),
+            broker("clients/connected", status.sessions_connected.to_string()),
+            broker("clients/disconnected", (status.sessions - status.sessions_connected).to_string()),
+            broker("clients/total", status.sessions.to_string()),
+            broker("subscriptions/count", status.subscriptions.to_string()),
+            broker("retained messages/count", status.retained.to_string()),
+            broker("messages/stored", status.queued.to_string()),
+            broker("store/messages/count", status.queued.to_string()),
+            broker("store/messages/bytes", status.memory_bytes.to_string()),
+            broker("messages/received", counters.packets_received.to_string()),
+            broker("bytes/received", counters.bytes_received.to_string()),
+            broker("bytes/sent", counters.bytes_sent.to_string()),
+            broker("publish/messages/received", status.counters.published.to_string()),
+            broker("publish/messages/sent", status.counters.delivered.to_string()),
+            broker(
+                "publish/messages/dropped",
+                (status.counters.lost + status.counters.dropped_output_full).to_string(),
+            ),
+            ("$SYS/gateway/id".to_owned(), self.policy.id.clone()),
+            ("$SYS/gateway/flash/bytes_written".to_owned(), status.flash_bytes_written.to_string()),
+            ("$SYS/gateway/flash/commits".to_owned(), status.commits.to_string()),
+            ("$SYS/gateway/flash/elided".to_owned(), status.elided.to_string()),
+        ]
+    }
+}
+
+fn loss_text(receipt: &LossReceipt) -> String {
+    super::status::loss_json(receipt).to_string()
+}

@@ -1,0 +1,67 @@
+//! The protocol-neutral message: where it goes, what it carries, how surely it must arrive.
+//!
+//! Owns addresses as lists of levels and the delivery guarantee. Leaves the publisher's own properties as the bytes
+//! in which they came; the protocol that wrote them is the only one to read them, `gateway` converts for others.
+
+pub mod record;
+
+use bytes::Bytes;
+
+use crate::time::Wall;
+
+/// How surely a message reaches a taker. The words are those of MQTT 3.1.1 section 4.3; AMQP's delivery mode 2 is
+/// `AtLeastOnce`, mode 1 `AtMostOnce`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Assurance {
+    #[default]
+    AtMostOnce,
+    AtLeastOnce,
+    ExactlyOnce,
+}
+
+impl Assurance {
+    /// The number that stands for it on the wire and on flash: 0, 1 or 2.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::AtMostOnce => 0,
+            Self::AtLeastOnce => 1,
+            Self::ExactlyOnce => 2,
+        }
+    }
+
+    /// The inverse of [`Assurance::code`].
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::AtMostOnce),
+            1 => Some(Self::AtLeastOnce),
+            2 => Some(Self::ExactlyOnce),
+            _ => None,
+        }
+    }
+}
+
+/// A message as its publisher meant it. Immutable once routed; every taker shares one copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Levels joined by `/`. A level may hold any character but `/`, a dot included, so the list of levels can be
+    /// read back; AMQP shows the same list with `/` and `.` swapped.
+    pub address: Box<str>,
+    pub body: Bytes,
+    pub assurance: Assurance,
+    /// The publisher asked for the message to be kept as the address's last known value.
+    pub retain: bool,
+    /// Wall clock when the gateway took the message, milliseconds since 1970.
+    pub received_at: Wall,
+    /// The publisher's properties as encoded by its protocol; empty for MQTT 3.
+    pub properties: Bytes,
+}
+
+impl Message {
+    /// Bytes that the message is charged against a queue's bound: everything the publisher sent.
+    #[must_use]
+    pub fn charge(&self) -> usize {
+        self.address.len() + self.body.len() + self.properties.len()
+    }
+}

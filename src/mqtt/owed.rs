@@ -1,0 +1,69 @@
+//! The replies a connection owes, in the order of what they answer. [MQTT-4.6.0-2], [MQTT-4.6.0-3]
+
+use std::collections::VecDeque;
+
+use super::codec::{
+    self, ConnectReturnCode, PacketIdentifier, ProtocolVersion, SubscribeReturnCode, encode_connack,
+    encode_puback, encode_pubcomp, encode_pubrec, encode_suback, encode_unsuback,
+};
+use crate::broker::Gate;
+use crate::ids::BatchNumber;
+
+/// A reply that waits for its gate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Reply {
+    ConnAck { session_present: bool },
+    PubAck(PacketIdentifier),
+    PubRec(PacketIdentifier),
+    PubRel(PacketIdentifier),
+    PubComp(PacketIdentifier),
+    SubAck(PacketIdentifier, Box<[SubscribeReturnCode]>),
+    UnsubAck(PacketIdentifier),
+}
+
+impl Reply {
+    /// Appends the packet.
+    pub fn encode(&self, out: &mut Vec<u8>, version: ProtocolVersion) {
+        match self {
+            Self::ConnAck { session_present } => {
+                encode_connack(out, *session_present, ConnectReturnCode::Accepted, version);
+            }
+            Self::PubAck(identifier) => encode_puback(out, *identifier),
+            Self::PubRec(identifier) => encode_pubrec(out, *identifier),
+            Self::PubRel(identifier) => codec::client::encode_pubrel(out, *identifier),
+            Self::PubComp(identifier) => encode_pubcomp(out, *identifier),
+            Self::SubAck(identifier, codes) => {
+                // A SUBSCRIBE has at least one filter and fits the largest packet, and so does its answer.
+                let _fits = encode_suback(out, *identifier, codes);
+            }
+            Self::UnsubAck(identifier) => encode_unsuback(out, *identifier),
+        }
+    }
+}
+
+/// First in, first out: a reply leaves when its gate is due and all before it have left.
+#[derive(Debug, Default)]
+pub(super) struct OwedReplies {
+    replies: VecDeque<(Gate, Reply)>,
+}
+
+impl OwedReplies {
+    pub fn push(&mut self, gate: Gate, reply: Reply) {
+        self.replies.push_back((gate, reply));
+    }
+
+    /// The next reply that may leave.
+    pub fn pop_due(&mut self, persisted: BatchNumber) -> Option<Reply> {
+        self.replies.pop_front_if(|(gate, _)| gate.is_due(persisted)).map(|(_, reply)| reply)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    pub fn shrink(&mut self) {
+        if self.replies.is_empty() {
+            self.replies = VecDeque::new();
+        }
+    }
+}

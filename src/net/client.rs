@@ -1,0 +1,54 @@
+//! The verbs' way to the running gateway: the HTTP API over the control socket.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+
+/// The gateway answers within this, or is taken for unreachable.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Status and body of the gateway's answer to `GET path`.
+///
+/// # Errors
+/// No gateway answers on the socket.
+pub fn get(socket: &Path, path: &str) -> io::Result<(u16, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::time::timeout(TIMEOUT, ask(socket, path))
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s"))?
+    })
+}
+
+async fn ask(socket: &Path, path: &str) -> io::Result<(u16, String)> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) =
+        http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let request = Request::get(path)
+        .header(hyper::header::HOST, "localhost")
+        .body(Empty::new())
+        .map_err(io::Error::other)?;
+    let asked = async {
+        let response = sender.send_request(request).await.map_err(io::Error::other)?;
+        let status = response.status().as_u16();
+        let body =
+            Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await.map_err(io::Error::other)?;
+        let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        // The connection must not end before the answer is whole.
+        drop(sender);
+        Ok((status, text))
+    };
+    let (answer, served) = tokio::join!(asked, connection);
+    match answer {
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(served.map_or_else(io::Error::other, |()| error)),
+    }
+}

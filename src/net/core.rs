@@ -1,0 +1,338 @@
+//! The core thread's shared state and its round: sockets in, batches out, one write per connection.
+//!
+//! ```text
+//! (1) each ready socket: read up to 64 KiB, decode, endpoint, broker      (tasks in `connection`)
+//! (2) close the batch if the store is idle ─┐
+//! (3) take `Persisted`                      ├─ `Core::round`, after all sockets that were ready together
+//! (4) one write for each dirty connection  ─┘
+//! ```
+//!
+//! The runtime has one thread and runs tasks in the order in which they were woken, so a round that the first of
+//! many ready sockets asks for comes after the last of them. That is the group commit.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::clock::Clock;
+use super::store_thread::{Answer, StoreThread};
+use super::workers::PasswordWorkers;
+use crate::gateway::{Gateway, Output, StoreCondition};
+use crate::ids::ConnectionId;
+use crate::limits;
+use crate::mqtt::connection::End;
+
+/// Pieces of output handed to one write call.
+const SLICES_MAX: usize = 16;
+
+/// A refused or ending client gets this long to take its last bytes.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// What the tasks of the core thread share. Nothing is borrowed across an await.
+pub(super) struct Core {
+    pub gateway: RefCell<Gateway>,
+    pub clock: Cell<Clock>,
+    pub scratch: RefCell<Box<[u8]>>,
+    sockets: RefCell<HashMap<ConnectionId, Rc<Socket>>>,
+    pub store: StoreThread,
+    passwords: PasswordWorkers,
+    /// Asks for a round.
+    wake: Notify,
+}
+
+/// The socket of a connection, as the round sees it.
+pub(super) struct Socket {
+    write: OwnedWriteHalf,
+    /// The connection may be read again.
+    pub readable: Notify,
+    reader: Cell<Option<AbortHandle>>,
+    /// A task waits for the socket to take more.
+    draining: Cell<bool>,
+    closing: Cell<bool>,
+}
+
+impl Core {
+    pub fn new(gateway: Gateway, clock: Clock, store: StoreThread, passwords: PasswordWorkers) -> Rc<Self> {
+        Rc::new(Self {
+            gateway: RefCell::new(gateway),
+            clock: Cell::new(clock),
+            scratch: RefCell::new(vec![0; limits::READ_BYTES_MAX].into()),
+            sockets: RefCell::new(HashMap::new()),
+            store,
+            passwords,
+            wake: Notify::new(),
+        })
+    }
+
+    /// A connection's socket joins; `reader` is the task that reads it.
+    pub fn add_socket(&self, id: ConnectionId, write: OwnedWriteHalf) -> Rc<Socket> {
+        let socket = Rc::new(Socket {
+            write,
+            readable: Notify::new(),
+            reader: Cell::new(None),
+            draining: Cell::new(false),
+            closing: Cell::new(false),
+        });
+        self.sockets.borrow_mut().insert(id, Rc::clone(&socket));
+        socket
+    }
+
+    /// Asks for a round, after the tasks that are ready now.
+    pub fn kick(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Runs rounds for ever.
+    pub async fn rounds(self: Rc<Self>) {
+        let sleep = sleep_until(Instant::now() + Duration::from_secs(3600));
+        tokio::pin!(sleep);
+        let mut armed = None;
+        loop {
+            let next = self.gateway.borrow().poll_timeout();
+            if next != armed
+                && let Some(at) = next
+            {
+                sleep.as_mut().reset(self.clock.get().instant(at).into());
+            }
+            armed = next;
+            tokio::select! {
+                biased;
+                () = self.wake.notified() => {}
+                () = &mut sleep, if armed.is_some() => {
+                    armed = None;
+                    let now = self.clock.get().now();
+                    self.gateway.borrow_mut().handle_timeout(now);
+                }
+            }
+            self.round();
+        }
+    }
+
+    /// Steps 2 to 4 of a round.
+    pub fn round(self: &Rc<Self>) {
+        let now = self.clock.get().now();
+        if let Some(batch) = self.gateway.borrow_mut().close_batch(now) {
+            self.store.append(batch);
+        }
+        loop {
+            while let Some(id) = self.next_dirty() {
+                self.send(id);
+            }
+            let Some(output) = self.next_output() else { return };
+            self.act(output);
+        }
+    }
+
+    /// The store's thread has an answer.
+    pub fn store_answered(&self, answer: Answer) {
+        let now = self.clock.get().now();
+        let mut gateway = self.gateway.borrow_mut();
+        match answer {
+            Answer::Persisted(persisted) => gateway.persisted(now, persisted),
+            Answer::Failing(why) => {
+                tracing::error!(%why, "the flash fails; acknowledgements wait");
+                gateway.store_condition(StoreCondition::Failing(why));
+            }
+            Answer::Recovered => {
+                tracing::warn!("the flash works again");
+                gateway.store_condition(StoreCondition::Working);
+            }
+            Answer::Damaged { last, what } => {
+                for damage in &what {
+                    tracing::error!(%damage, "the store is damaged and written anew");
+                }
+                gateway.store_condition(StoreCondition::Working);
+                gateway.write_anew(now, last, &what);
+            }
+            Answer::Closed(result) => {
+                if let Err(error) = result {
+                    tracing::error!(%error, "the store did not close cleanly");
+                }
+            }
+        }
+        drop(gateway);
+        self.kick();
+    }
+
+    /// A password was checked.
+    pub fn password_checked(&self, id: ConnectionId, genuine: bool, password: &[u8]) {
+        let now = self.clock.get().now();
+        self.gateway.borrow_mut().verified(now, id, genuine, password);
+        self.kick();
+    }
+
+    fn next_dirty(&self) -> Option<ConnectionId> {
+        self.gateway.borrow_mut().poll_dirty()
+    }
+
+    fn next_output(&self) -> Option<Output> {
+        self.gateway.borrow_mut().poll_output()
+    }
+
+    fn socket(&self, id: ConnectionId) -> Option<Rc<Socket>> {
+        self.sockets.borrow().get(&id).cloned()
+    }
+
+    fn act(self: &Rc<Self>, output: Output) {
+        match output {
+            Output::VerifyPassword { connection, challenge, password } => {
+                self.passwords.verify(connection, challenge, password);
+            }
+            Output::Read { connection } => {
+                if let Some(socket) = self.socket(connection) {
+                    socket.readable.notify_one();
+                }
+            }
+            Output::Joined { connection } => {
+                let gateway = self.gateway.borrow();
+                if let Some(client) = gateway.client(connection) {
+                    tracing::debug!(
+                        connection = connection.0,
+                        client = %client.client_identifier,
+                        peer = %client.peer,
+                        "client connected"
+                    );
+                }
+            }
+            Output::Close { connection, end } => self.close(connection, &end),
+        }
+    }
+
+    /// Writes what a connection has to send, as far as its socket takes it.
+    fn send(self: &Rc<Self>, id: ConnectionId) {
+        let Some(socket) = self.socket(id) else { return };
+        if socket.draining.get() {
+            return;
+        }
+        match self.try_send(id, &socket) {
+            Ok(true) => {}
+            Ok(false) => {
+                socket.draining.set(true);
+                spawn_local(Rc::clone(self).drain(id, socket));
+            }
+            Err(_) => self.peer_closed(id),
+        }
+    }
+
+    /// True when everything was taken.
+    fn try_send(&self, id: ConnectionId, socket: &Socket) -> io::Result<bool> {
+        let now = self.clock.get().now();
+        let mut gateway = self.gateway.borrow_mut();
+        loop {
+            let Some(output) = gateway.output(id) else { return Ok(true) };
+            if output.is_empty() {
+                return Ok(true);
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let filled = output.slices(&mut slices);
+            let slices = slices.get(..filled).unwrap_or_default();
+            let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+            let sent = match slices {
+                [one] => socket.write.try_write(one),
+                many => socket.write.try_write_vectored(many),
+            };
+            match sent {
+                Ok(count) => {
+                    gateway.sent(now, id, count);
+                    if count < offered {
+                        return Ok(false);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends as the socket takes it.
+    async fn drain(self: Rc<Self>, id: ConnectionId, socket: Rc<Socket>) {
+        loop {
+            let taken = match socket.write.writable().await {
+                Ok(()) => self.try_send(id, &socket),
+                Err(error) => Err(error),
+            };
+            match taken {
+                Ok(false) => {}
+                Ok(true) => break,
+                Err(_) => {
+                    socket.draining.set(false);
+                    self.peer_closed(id);
+                    return;
+                }
+            }
+        }
+        socket.draining.set(false);
+        self.kick();
+    }
+
+    /// The peer is gone.
+    pub fn peer_closed(&self, id: ConnectionId) {
+        let now = self.clock.get().now();
+        self.gateway.borrow_mut().peer_closed(now, id);
+        self.kick();
+    }
+
+    fn close(self: &Rc<Self>, id: ConnectionId, end: &End) {
+        {
+            let gateway = self.gateway.borrow();
+            if let Some(client) = gateway.client(id) {
+                tracing::debug!(
+                    connection = id.0,
+                    client = %client.client_identifier,
+                    peer = %client.peer,
+                    reason = %end,
+                    "connection ended"
+                );
+            }
+        }
+        let Some(socket) = self.socket(id) else {
+            self.gateway.borrow_mut().remove(id);
+            return;
+        };
+        if socket.closing.replace(true) {
+            return;
+        }
+        let gone = matches!(end, End::PeerClosed);
+        if gone || !matches!(self.try_send(id, &socket), Ok(false)) {
+            self.forget(id, &socket);
+        } else {
+            spawn_local(Rc::clone(self).linger(id, socket));
+        }
+    }
+
+    /// Gives a slow peer a moment to take the last bytes.
+    async fn linger(self: Rc<Self>, id: ConnectionId, socket: Rc<Socket>) {
+        let drained = async {
+            while socket.write.writable().await.is_ok() {
+                if !matches!(self.try_send(id, &socket), Ok(false)) {
+                    return;
+                }
+            }
+        };
+        // Whether it took them or not, the connection is over.
+        drop(timeout(LINGER, drained).await);
+        self.forget(id, &socket);
+    }
+
+    fn forget(&self, id: ConnectionId, socket: &Socket) {
+        if let Some(reader) = socket.reader.take() {
+            reader.abort();
+        }
+        self.sockets.borrow_mut().remove(&id);
+        self.gateway.borrow_mut().remove(id);
+    }
+}
+
+impl Socket {
+    /// The task that reads the socket; it ends with it.
+    pub fn set_reader(&self, reader: AbortHandle) {
+        self.reader.set(Some(reader));
+    }
+}

@@ -1,0 +1,341 @@
+//! The daemon's life: store, recovery, listeners, rounds, and a clean stop.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{LocalSet, spawn_local};
+
+use super::clock::Clock;
+use super::core::Core;
+use super::http::{self, Door};
+use super::store_thread::{Answer, StoreThread};
+use super::workers::PasswordWorkers;
+use super::{connection, identity};
+use crate::auth::{Acl, Users};
+use crate::broker::Recovered;
+use crate::config::{Config, Listener, ListenerKind, OnCorrupt};
+use crate::gateway::{Accept, Gateway, GatewayPolicy, broker_policy};
+use crate::message::record::{Reader, put_bytes};
+use crate::store::{self, FileDisk, FolderError, OpenError, Store, StoreError, StoreOptions};
+
+/// How long a clean stop waits for the flash.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// The essentials file is written at most this often while the daemon runs.
+const ESSENTIALS_INTERVAL: Duration = Duration::from_secs(3600);
+/// The system's trust in the wall clock is asked for this often.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
+/// After an accept failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Why the daemon did not run.
+#[derive(Debug)]
+pub enum RunError {
+    /// Exit 78.
+    TooNew(OpenError),
+    Folder(FolderError),
+    Open(OpenError),
+    Replay(StoreError),
+    Bind {
+        name: String,
+        address: SocketAddr,
+        error: io::Error,
+    },
+    Control {
+        path: PathBuf,
+        error: io::Error,
+    },
+    System(io::Error),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooNew(error) | Self::Open(error) => write!(f, "failed to open the store: {error}"),
+            Self::Folder(error) => error.fmt(f),
+            Self::Replay(error) => write!(f, "failed to read the store: {error}"),
+            Self::Bind { name, address, error } => {
+                write!(f, "failed to listen on {address} (listener.{name}.bind): {error}")
+            }
+            Self::Control { path, error } => write!(f, "failed to make {}: {error}", path.display()),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl RunError {
+    /// The process's exit status.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::TooNew(_) => 78,
+            Self::Folder(_)
+            | Self::Open(_)
+            | Self::Replay(_)
+            | Self::Bind { .. }
+            | Self::Control { .. }
+            | Self::System(_) => 1,
+        }
+    }
+}
+
+/// Runs the gateway until SIGTERM or SIGINT, for these users and rules.
+///
+/// # Errors
+/// Whatever keeps it from starting.
+pub fn run(config: &Config, users: Option<Users>, acl: Option<Acl>) -> Result<(), RunError> {
+    let clock = Clock::start();
+    let disk = FileDisk::new(&config.storage.path).map_err(RunError::Folder)?;
+    let (store, gateway) = start_gateway(config, clock, Arc::new(disk), users, acl)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .build()
+        .map_err(RunError::System)?;
+    let local = LocalSet::new();
+    let ran = local.block_on(&runtime, serve(config, clock, store, gateway));
+    runtime.shutdown_background();
+    ran
+}
+
+/// Opens the store and makes a gateway of what is in it.
+fn start_gateway(
+    config: &Config,
+    clock: Clock,
+    disk: Arc<dyn store::Disk>,
+    users: Option<Users>,
+    acl: Option<Acl>,
+) -> Result<(Store, Gateway), RunError> {
+    let began = clock.now();
+    let options = StoreOptions {
+        gateway_bytes_max: config.storage.gateway_bytes_max,
+        reserve_free: config.storage.reserve_free,
+        on_corrupt: match config.storage.on_corrupt {
+            OnCorrupt::Quarantine => store::OnCorrupt::Quarantine,
+            OnCorrupt::Stop => store::OnCorrupt::Stop,
+        },
+        ..StoreOptions::default()
+    };
+    let (mut store, found) = Store::open(disk, options).map_err(|error| match error {
+        OpenError::TooNew { .. } => RunError::TooNew(error),
+        OpenError::Damaged { .. } | OpenError::Full(_) | OpenError::Io(_) => RunError::Open(error),
+    })?;
+    let mut recovered = Recovered::new();
+    let report = store.replay(&mut |place, kind, body| recovered.row(place, kind, body));
+    let report = report.map_err(RunError::Replay)?;
+    for row in essential_rows(found.essentials.as_deref().unwrap_or_default()) {
+        recovered.essential(row);
+    }
+    let seed = super::random_seed().map_err(RunError::System)?;
+    let policy = broker_policy(config, store.usage().quota_bytes);
+    let (mut broker, summary) = recovered.finish(policy, seed, began, found.last_batch, found.boot);
+    for note in &found.notes {
+        tracing::info!(%note, "store");
+    }
+    for damage in &found.damage {
+        tracing::error!(%damage, "the store was damaged");
+        broker.report_damage(began, damage);
+    }
+    if !report.lost.is_empty() {
+        let damage = format!("{} rows did not verify and are lost", report.lost.len());
+        tracing::error!(%damage, "the store was damaged");
+        broker.report_damage(began, &damage);
+    }
+    let took_ms = clock.now().mono.since(began.mono).as_millis();
+    let last_stop = match (found.created, found.clean) {
+        (true, _) => "none, the store is new",
+        (false, true) => "clean",
+        (false, false) => "not clean",
+    };
+    tracing::info!(
+        "recovered {} sessions, {} queued messages, {} retained in {took_ms} ms; last stop: {last_stop}",
+        summary.sessions,
+        summary.queued,
+        summary.retained,
+    );
+    let policy = GatewayPolicy::new(config, identity::gateway_id(&config.gateway.id));
+    let gateway = Gateway::new(policy, users, acl, broker, summary, seed, began);
+    Ok((store, gateway))
+}
+
+async fn serve(config: &Config, clock: Clock, store: Store, gateway: Gateway) -> Result<(), RunError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::System)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::System)?;
+    let listeners = bind(config).await?;
+    let control = bind_control(&config.control_socket())?;
+    let (store, answers) = StoreThread::start(store).map_err(RunError::System)?;
+    let (passwords, mut checked) = PasswordWorkers::start().map_err(RunError::System)?;
+    let core = Core::new(gateway, clock, store, passwords);
+    let (stopped, mut stop_answers) = mpsc::channel(1);
+    spawn_local(Rc::clone(&core).rounds());
+    spawn_local(take_answers(Rc::clone(&core), answers, stopped));
+    let checks = Rc::clone(&core);
+    spawn_local(async move {
+        while let Some(check) = checked.recv().await {
+            checks.password_checked(check.connection, check.genuine, &check.password);
+        }
+    });
+    spawn_local(keep_watch(Rc::clone(&core)));
+    let http_room = Rc::new(Semaphore::new(http::CONNECTIONS_MAX));
+    for (listener, socket) in listeners {
+        tracing::info!(
+            listener = %listener.name,
+            kind = %listener.kind.name(),
+            address = %socket.local_addr().map_or_else(|_| listener.bind.to_string(), |a| a.to_string()),
+            "listening"
+        );
+        spawn_local(accept(Rc::clone(&core), listener, socket, Rc::clone(&http_room)));
+    }
+    spawn_local(accept_control(Rc::clone(&core), control, http_room));
+    core.kick();
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
+        _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
+    }
+    let stopping = stop(&core, &mut stop_answers);
+    if tokio::time::timeout(STOP_TIMEOUT, stopping).await.is_err() {
+        tracing::error!("the flash did not take the last batch in time; what was acknowledged is on it");
+    }
+    // Gone or not, the next start makes its own.
+    drop(fs::remove_file(config.control_socket()));
+    Ok(())
+}
+
+/// Ends every connection, has the last batch written, and closes the store.
+async fn stop(core: &Rc<Core>, answers: &mut mpsc::Receiver<Answer>) {
+    let now = core.clock.get().now();
+    core.gateway.borrow_mut().shut_down(now);
+    core.round();
+    loop {
+        let batch = core.gateway.borrow_mut().close_batch_now();
+        let Some(batch) = batch else { break };
+        let number = batch.number;
+        core.store.append(batch);
+        while core.gateway.borrow().persisted_batch() < number {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    while !core.gateway.borrow().is_store_idle() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    core.store.close(essentials(core));
+    if let Some(Answer::Closed(Ok(()))) = answers.recv().await {
+        tracing::info!("stopped cleanly");
+    }
+}
+
+async fn take_answers(core: Rc<Core>, mut answers: mpsc::Receiver<Answer>, stopped: mpsc::Sender<Answer>) {
+    while let Some(answer) = answers.recv().await {
+        if let Answer::Closed(result) = answer {
+            if let Err(error) = &result {
+                tracing::error!(%error, "the store did not close cleanly");
+            }
+            drop(stopped.send(Answer::Closed(result)).await);
+            return;
+        }
+        core.store_answered(answer);
+    }
+}
+
+/// What has to be looked at now and then.
+async fn keep_watch(core: Rc<Core>) {
+    let mut written = tokio::time::Instant::now();
+    loop {
+        tokio::time::sleep(CLOCK_INTERVAL).await;
+        let mut clock = core.clock.get();
+        clock.look_for_trust();
+        core.clock.set(clock);
+        if written.elapsed() >= ESSENTIALS_INTERVAL {
+            written = tokio::time::Instant::now();
+            core.store.write_essentials(essentials(&core));
+        }
+    }
+}
+
+/// The essentials file's content: each row with its length before it.
+fn essentials(core: &Core) -> Vec<u8> {
+    let mut content = Vec::new();
+    for row in core.gateway.borrow().essentials() {
+        put_bytes(&mut content, &row);
+    }
+    content
+}
+
+fn essential_rows(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut reader = Reader::new(content);
+    std::iter::from_fn(move || if reader.is_empty() { None } else { reader.bytes() })
+}
+
+async fn bind(config: &Config) -> Result<Vec<(Listener, TcpListener)>, RunError> {
+    let mut bound = Vec::new();
+    for listener in config.enabled_listeners() {
+        let socket = TcpListener::bind(listener.bind).await.map_err(|error| RunError::Bind {
+            name: listener.name.clone(),
+            address: listener.bind,
+            error,
+        })?;
+        bound.push((listener.clone(), socket));
+    }
+    Ok(bound)
+}
+
+/// The control socket, for the daemon's own user and group.
+fn bind_control(path: &Path) -> Result<UnixListener, RunError> {
+    let failed = |error| RunError::Control { path: path.to_owned(), error };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    // The folder's lock says that no other daemon uses it, so what is there is a leftover.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let socket = UnixListener::bind(path).map_err(failed)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
+    Ok(socket)
+}
+
+async fn accept(core: Rc<Core>, listener: Listener, socket: TcpListener, http_room: Rc<Semaphore>) {
+    loop {
+        let (stream, peer) = match socket.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors: those that are open go on; a tight loop would not help them.
+                tracing::warn!(listener = %listener.name, %error, "connection not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match listener.kind {
+            ListenerKind::Http => http::serve(&core, stream, Door::Tcp, Rc::clone(&http_room)),
+            _ => {
+                let accept =
+                    Accept { allow_anonymous: listener.allow_anonymous, peer: peer.to_string().into() };
+                connection::serve(&core, stream, accept);
+            }
+        }
+    }
+}
+
+async fn accept_control(core: Rc<Core>, socket: UnixListener, room: Rc<Semaphore>) {
+    loop {
+        match socket.accept().await {
+            Ok((stream, _)) => http::serve(&core, stream, Door::Control, Rc::clone(&room)),
+            Err(error) => {
+                tracing::warn!(%error, "control connection not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

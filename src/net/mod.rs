@@ -1,0 +1,25 @@
+//! Sockets, threads, clocks and signals: the one place that knows the runtime.
+//!
+//! One core thread owns listeners, sockets and the gateway; one store thread owns the files; two workers check
+//! passwords. `core` has the round, `connection` reads, `store_thread` and `workers` are the other threads, `http`
+//! is the API's way in, `daemon` starts and stops it all.
+
+pub mod client;
+mod clock;
+mod connection;
+mod core;
+mod daemon;
+mod http;
+mod identity;
+pub mod logging;
+mod store_thread;
+mod workers;
+
+pub use daemon::{RunError, run};
+
+/// Randomness from the system, for the process's seed.
+fn random_seed() -> std::io::Result<u64> {
+    let mut seed = [0; 8];
+    getrandom::fill(&mut seed).map_err(|error| std::io::Error::other(error.to_string()))?;
+    Ok(u64::from_le_bytes(seed))
+}
