@@ -90,6 +90,8 @@ impl Journal {
         let Some(file) = disk.open(JOURNAL, false)? else {
             return Ok(None);
         };
+        // After a failed sync the cache may show what the medium does not hold.
+        file.drop_cache()?;
         let file = Counted::new(file, counters);
         let pages = file.file().len()? / PAGE;
         let (slot, slots) = read_slots(&file, pages);
@@ -246,6 +248,11 @@ impl Scan {
     pub(super) fn incomplete_above(&self, applied: BatchNumber) -> BTreeSet<BatchNumber> {
         let numbers = self.heads.values().map(|head| head.number);
         numbers.filter(|number| *number > applied && !self.complete.contains_key(number)).collect()
+    }
+
+    /// True when there is a whole record of this batch.
+    pub(super) fn is_complete(&self, number: BatchNumber) -> bool {
+        self.complete.contains_key(&number)
     }
 
     /// True when the page holds something that is neither a record page nor blank.

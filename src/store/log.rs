@@ -25,7 +25,7 @@ use super::counted::Counted;
 use super::disk::PAGE;
 use super::error::{StoreError, is_full};
 use super::fields::{u32_at, u64_at};
-use super::overlay::Overlay;
+use super::overlay::{Overlay, keys_of};
 use super::row::{Assembled, Assembler, Piece, piece_charge};
 use crate::ids::{BatchNumber, RowKey};
 
@@ -42,7 +42,7 @@ const MARKER_MAGIC: [u8; 4] = *b"GWLM";
 /// Memory that redb may use for its cache, bytes.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
 
-/// One transaction changes at most this part of the file, because copy-on-write needs as many free pages.
+/// One transaction removes at most one row for this many pages of the file.
 const CHUNK_SHARE: u64 = 12;
 
 /// The open row log.
@@ -162,30 +162,22 @@ impl Log {
 
     /// Brings the log up to `marker`: removes and adds what the overlay says.
     ///
-    /// One transaction when the change is small against the file, or `whole` asks for it; else several, of which
-    /// only the last moves the marker. Until then the journal still holds all of it, and doing it twice is harmless.
+    /// One transaction, unless there are many deletes: each may touch a leaf of its own, and copy-on-write needs a
+    /// free page for it. Then deletes go ahead in transactions of their own that leave the marker where it is; the
+    /// journal still holds them and doing them twice is harmless. Rows are added with the marker only, so that the
+    /// table never holds rows of a batch that the marker does not cover. `whole` asks for one transaction always.
     pub(super) fn apply(&mut self, overlay: &Overlay, marker: Marker, whole: bool) -> Result<(), StoreError> {
-        let deletes: Vec<RowKey> = overlay.deleted_keys().collect();
         let puts: Vec<(RowKey, &[u8])> = overlay.rows().collect();
-        let pages_max = if whole { u64::MAX } else { (self.backend.cap() / PAGE / CHUNK_SHARE).max(16) };
-        let charged = puts.iter().fold(0u64, |sum, (_, piece)| sum + piece_charge(piece.len()));
-        let mut step = Marker { charged: self.marker.charged, ..self.marker };
-        if deletes.len() as u64 + charged.div_ceil(PAGE) <= pages_max {
-            step = Marker { charged: step.charged, ..marker };
-            return self.commit(&deletes, &puts, step);
+        let share = usize::try_from(self.backend.cap() / PAGE / CHUNK_SHARE).unwrap_or(usize::MAX).max(16);
+        let mut deletes = Vec::new();
+        for place in overlay.deletes() {
+            if deletes.len() >= share && !whole {
+                self.commit(&deletes, &[], self.marker)?;
+                deletes.clear();
+            }
+            deletes.extend(keys_of(place));
         }
-        for chunk in deletes.chunks(usize::try_from(pages_max).unwrap_or(usize::MAX)) {
-            self.commit(chunk, &[], step)?;
-            step.charged = self.marker.charged;
-        }
-        let mut rest = puts.as_slice();
-        while !rest.is_empty() {
-            let (chunk, later) = rest.split_at(chunk_len(rest, pages_max));
-            self.commit(&[], chunk, step)?;
-            step.charged = self.marker.charged;
-            rest = later;
-        }
-        self.commit(&[], &[], Marker { charged: step.charged, ..marker })
+        self.commit(&deletes, &puts, Marker { charged: self.marker.charged, ..marker })
     }
 
     /// The body of the row at `key`.
@@ -382,16 +374,6 @@ fn change(
         }
     }
     Ok(charged)
-}
-
-/// How many of the pieces in front are charged `pages_max` pages; at least one.
-fn chunk_len(puts: &[(RowKey, &[u8])], pages_max: u64) -> usize {
-    let mut charged = 0u64;
-    let fits = puts.iter().take_while(|(_, piece)| {
-        charged += piece_charge(piece.len());
-        charged <= pages_max.saturating_mul(PAGE)
-    });
-    fits.count().max(1)
 }
 
 /// Runs a call into redb. A panic inside it, which damaged files can cause, is an error like any other.

@@ -19,6 +19,7 @@ mod overlay;
 mod page;
 mod record;
 mod recovery;
+mod redb_page;
 mod row;
 mod salvage;
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::batch::Place;
-use super::row::{Assembled, Assembler, Piece, piece_charge};
+use super::row::{Assembled, Assembler, Piece, fragments, piece_charge};
 use crate::ids::RowKey;
 
 /// Deletes of applied rows that wait at most; more of them call for an apply, so that memory stays bounded.
@@ -43,6 +43,18 @@ impl Overlay {
         }
     }
 
+    /// Drops pieces whose row is not whole; returns how many.
+    pub(super) fn drop_fragments(&mut self) -> usize {
+        let parts = self.rows.iter().filter_map(|(&key, bytes)| Some((key, Piece::read(bytes)?.part)));
+        let fragments = fragments(parts);
+        for key in &fragments {
+            if let Some(piece) = self.rows.remove(key) {
+                self.charged -= piece_charge(piece.len());
+            }
+        }
+        fragments.len()
+    }
+
     pub(super) fn set_min_live_key(&mut self, key: Option<RowKey>) {
         self.min_live_key = self.min_live_key.max(key);
     }
@@ -56,9 +68,9 @@ impl Overlay {
         self.rows.iter().map(|(key, piece)| (*key, piece.as_slice()))
     }
 
-    /// Keys to remove from the row log, ascending.
-    pub(super) fn deleted_keys(&self) -> impl Iterator<Item = RowKey> {
-        self.deletes.iter().flat_map(|(&key, &pieces)| keys_of(Place { key, pieces }))
+    /// Rows to remove from the row log, ascending.
+    pub(super) fn deletes(&self) -> impl Iterator<Item = Place> {
+        self.deletes.iter().map(|(&key, &pieces)| Place { key, pieces })
     }
 
     /// True when the row whose head has this key is to be removed from the row log.

@@ -52,6 +52,9 @@ const NUMBERS_SKIPPED: u64 = 1 << 16;
 /// Boots skipped when the boot count was lost: more than can have passed since the last copy of it.
 const BOOTS_SKIPPED: u32 = 1 << 16;
 
+/// A file is read ahead when live rows fill more than this part of it.
+const READ_AHEAD_SHARE: u64 = 8;
+
 /// Files set aside that are kept, for each name.
 const SET_ASIDE_MAX: usize = 3;
 
@@ -73,6 +76,7 @@ pub(super) fn open(
         recovery: Recovery::default(),
         lost_numbers: false,
         journal_damaged: false,
+        highest: BatchNumber(0),
     };
     opening.finish_swap()?;
     let journal = opening.journal()?;
@@ -129,6 +133,8 @@ struct Opening<'a> {
     lost_numbers: bool,
     /// The journal is to be replaced once its rows are applied.
     journal_damaged: bool,
+    /// The highest batch of which a row was salvaged.
+    highest: BatchNumber,
 }
 
 impl Opening<'_> {
@@ -140,12 +146,19 @@ impl Opening<'_> {
         if !has(&fresh) {
             return Ok(());
         }
-        if !has(LOG) && has(JOURNAL) && self.try_log(&fresh).is_ok_and(|log| log.is_ok()) {
+        if !has(LOG) && has(JOURNAL) && self.is_whole(&fresh)? {
             self.disk.rename(&fresh, LOG)?;
         } else {
             self.disk.remove(&fresh)?;
         }
         Ok(self.disk.sync_folder()?)
+    }
+
+    fn is_whole(&self, name: &str) -> Result<bool, OpenError> {
+        if let Some(file) = self.disk.open(name, false)? {
+            file.drop_cache()?;
+        }
+        Ok(self.try_log(name)?.is_ok())
     }
 
     /// Opens the journal, or makes the one of a first start.
@@ -203,6 +216,15 @@ impl Opening<'_> {
             self.recovery.created = true;
             return Ok((self.build(None, Marker::default())?, false));
         };
+        if !known.slot.clean {
+            // The same as for the journal. Then one pass from front to back, which spares a slow medium many small
+            // reads, unless little of the file is in use.
+            file.drop_cache()?;
+            if known.slot.charged.saturating_mul(READ_AHEAD_SHARE) > file.len()? {
+                file.read_ahead();
+            }
+        }
+        self.make_room(&*file)?;
         let expected = expected_applied(journal, known);
         let what = match self.try_log_twice()? {
             Ok(log) if log.marker().applied >= expected => {
@@ -222,7 +244,7 @@ impl Opening<'_> {
         };
         self.damaged(LOG, &what)?;
         self.lost_numbers = true;
-        Ok((self.rebuild(&*file, expected)?, true))
+        Ok((self.rebuild(&*file, expected, &journal.scan)?, true))
     }
 
     /// Opens the row log; a medium that cannot be read gets a second chance.
@@ -265,19 +287,21 @@ impl Opening<'_> {
         Ok(log)
     }
 
-    fn rebuild(&mut self, damaged: &dyn File, expected: BatchNumber) -> Result<Log, OpenError> {
-        let salvage = Salvage::scan(damaged)?;
+    fn rebuild(&mut self, damaged: &dyn File, expected: BatchNumber, scan: &Scan) -> Result<Log, OpenError> {
+        let mut salvage = Salvage::scan(damaged)?;
         let newest = salvage.marker.unwrap_or_default();
         let marker = Marker { applied: newest.applied.max(expected), charged: 0, ..newest };
+        // The journal brings these itself, without what was deleted since.
+        salvage.retain(|key| key.batch() <= marker.applied || !scan.is_complete(key.batch()));
+        let fragments = salvage.drop_fragments();
+        self.highest = salvage.highest().map_or(BatchNumber(0), RowKey::batch);
         let log = self.build(Some((&salvage, damaged)), marker)?;
-        let highest = salvage.highest().map_or(BatchNumber(0), RowKey::batch);
+        let doubt = if salvage.is_in_doubt() { "; some rows may be missing or have come back" } else { "" };
         self.recovery.damage.push(format!(
-            "salvaged rows charged {} bytes from {LOG}, up to batch {highest}",
-            log.marker().charged
+            "salvaged rows of {} bytes up to batch {} from {LOG}, dropped {fragments} pieces of incomplete rows{doubt}",
+            log.marker().charged,
+            marker.applied
         ));
-        if salvage.unreadable > 0 {
-            self.recovery.damage.push(format!("{} pages of {LOG} cannot be read", salvage.unreadable));
-        }
         Ok(log)
     }
 
@@ -325,6 +349,9 @@ impl Opening<'_> {
                 gaps.push((number, number.next()));
             }
             last = number;
+        }
+        if !gaps.is_empty() {
+            overlay.drop_fragments();
         }
         for (from, to) in gaps {
             let salvaged_text = if salvaged { " (its files were damaged too)" } else { "" };
@@ -375,7 +402,8 @@ impl Opening<'_> {
     fn settle(&mut self, files: &mut Files, known: &Known, boot: Option<u32>) -> Result<(), OpenError> {
         let boot = boot.unwrap_or_else(|| known.next_boot(files.log.marker().boot));
         if self.lost_numbers {
-            files.last = BatchNumber(files.last.max(known.essentials_last).0 + NUMBERS_SKIPPED);
+            let highest = files.last.max(known.essentials_last).max(self.highest);
+            files.last = BatchNumber(highest.0 + NUMBERS_SKIPPED);
         }
         if self.lost_numbers || self.journal_damaged {
             files.apply(boot).map_err(open_error)?;

@@ -138,6 +138,39 @@ pub(super) const fn piece_charge(len: usize) -> u64 {
     PAGE_BYTES.div_ceil(in_leaf) as u64
 }
 
+/// The pieces among these, ascending by key, that belong to no whole row.
+pub(super) fn fragments(pieces: impl Iterator<Item = (RowKey, Part)>) -> Vec<RowKey> {
+    let mut fragments = Vec::new();
+    let mut open: Vec<RowKey> = Vec::new();
+    let mut wanted = 0usize;
+    for (key, part) in pieces {
+        let continues = match part {
+            Part::Head(_) => false,
+            Part::Continuation(index) => {
+                let head = open.first().map(|head| head.0.saturating_add(u64::from(index)));
+                open.len() == usize::from(index) && head == Some(key.0)
+            }
+        };
+        if !continues {
+            fragments.append(&mut open);
+        }
+        match part {
+            Part::Head(pieces) => wanted = usize::from(pieces),
+            Part::Continuation(_) if !continues => {
+                fragments.push(key);
+                continue;
+            }
+            Part::Continuation(_) => {}
+        }
+        open.push(key);
+        if open.len() == wanted {
+            open.clear();
+        }
+    }
+    fragments.append(&mut open);
+    fragments
+}
+
 /// Puts rows together from pieces that arrive in key order.
 ///
 /// Feed every piece; each call may complete a row. A row that lacks a piece is reported once, by its head's key.
@@ -246,6 +279,25 @@ mod tests {
         assert_eq!(assembler.push(&read(0)).1, None);
         assert_eq!(assembler.push(&read(1)), (Assembled::Nothing, None));
         assert_eq!(assembler.push(&read(2)), (Assembled::Whole(place, 1, vec![0; 27]), None));
+    }
+
+    #[test]
+    fn fragments_are_what_is_left_of_rows_that_lack_a_piece() {
+        use Part::{Continuation, Head};
+        let parts = [
+            (1, Head(1)),
+            (2, Head(3)),
+            (3, Continuation(1)),
+            (5, Head(2)),
+            (6, Continuation(1)),
+            (7, Continuation(2)),
+            (8, Head(2)),
+            (10, Continuation(2)),
+            (11, Head(1)),
+            (12, Head(4)),
+        ];
+        let found = fragments(parts.into_iter().map(|(key, part)| (RowKey(key), part)));
+        assert_eq!(found, [2, 3, 7, 8, 10, 12].map(RowKey));
     }
 
     #[test]

@@ -1,56 +1,59 @@
 //! Whole rows out of a damaged row log.
 //!
-//! Owns reading redb's leaf pages without redb. Leaves what becomes of the rows to `recovery`.
+//! Owns finding them. Leaves the form of redb's pages to `redb_page` and what becomes of the rows to `recovery`.
 //!
-//! redb's file format 3, as far as it is read here: pages of 4 KiB; a leaf has type 1 in byte 0, the number of entries
-//! (u16) in bytes 2 and 3, then, the keys having a fixed width, one u32 end offset of each value, then the keys of 8
-//! bytes, then the values. All little-endian. A row is taken when its page has that form, the piece verifies and its
-//! key is the one that the page gives it: bytes inside a body are never looked at as a row.
+//! First the tree of the newer commit is walked (of the older one when its root is damaged). Where the walk finds
+//! anything that does not fit, the range of keys concerned is in doubt, and the whole file is searched for leaves with
+//! rows in that range: among them are older copies of pages, so that a row may come back that was deleted already, but
+//! only in that range. A row is taken when its page has the form of a leaf and the piece verifies; bytes inside a body
+//! are never looked at as a row.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::RangeInclusive;
 
 use super::disk::{File, PAGE, PAGE_BYTES};
-use super::fields::{u16_at, u32_at, u64_at};
 use super::log::Marker;
-use super::row::Piece;
-use crate::ids::RowKey;
+use super::redb_page::{Node, log_root, table_lists};
+use super::row::{Part, Piece, fragments};
+use crate::ids::{BatchNumber, RowKey};
+
+/// Deeper than any tree in a file of this size.
+const DEPTH_MAX: usize = 12;
 
 /// What was found in a damaged file.
 #[derive(Debug, Default)]
 pub(super) struct Salvage {
     /// The newest marker.
     pub(super) marker: Option<Marker>,
-    /// Where pieces lie, ascending by key, each key once.
-    pieces: Vec<Found>,
-    /// Pages that the medium could not read.
-    pub(super) unreadable: u64,
+    /// Where pieces lie.
+    pieces: BTreeMap<RowKey, Found>,
+    /// Ranges of keys in which rows may be missing.
+    doubt: Vec<RangeInclusive<u64>>,
+    visited: BTreeSet<u32>,
 }
 
+/// Byte offset of a piece in the file, and its length.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    key: RowKey,
-    page: u32,
-    at: u16,
+    at: u64,
     len: u16,
+    part: Part,
 }
 
 impl Salvage {
-    /// Goes through the whole file.
+    /// Goes through the file.
     pub(super) fn scan(file: &dyn File) -> io::Result<Self> {
         let mut salvage = Self::default();
-        let pages = file.len()?.checked_div(PAGE).unwrap_or(0);
-        let mut page = vec![0; PAGE_BYTES];
-        for index in 1..u32::try_from(pages).unwrap_or(u32::MAX) {
-            if file.read(u64::from(index).saturating_mul(PAGE), &mut page).is_ok() {
-                salvage.take_page(index, &page);
-            } else {
-                salvage.unreadable = salvage.unreadable.saturating_add(1);
+        let pages = u32::try_from(file.len()?.checked_div(PAGE).unwrap_or(0)).unwrap_or(u32::MAX);
+        salvage.walk_tree(file);
+        if !salvage.doubt.is_empty() {
+            for page in 0..pages {
+                salvage.search(file, page);
             }
         }
-        salvage.pieces.sort_by_key(|found| found.key);
-        salvage.pieces.dedup_by_key(|found| found.key);
         Ok(salvage)
     }
 
@@ -61,62 +64,192 @@ impl Salvage {
         lowest: RowKey,
         mut piece: impl FnMut(RowKey, Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        for found in self.pieces.iter().filter(|found| found.key >= lowest) {
+        for (&key, found) in self.pieces.range(lowest..) {
             let mut bytes = vec![0; usize::from(found.len)];
-            let offset = u64::from(found.page).saturating_mul(PAGE).saturating_add(u64::from(found.at));
-            if file.read(offset, &mut bytes).is_ok() {
-                piece(found.key, bytes)?;
+            if file.read(found.at, &mut bytes).is_ok() {
+                piece(key, bytes)?;
             }
         }
         Ok(())
     }
 
-    /// Highest key seen.
-    pub(super) fn highest(&self) -> Option<RowKey> {
-        self.pieces.last().map(|found| found.key)
+    /// Drops what is not wanted.
+    pub(super) fn retain(&mut self, wanted: impl Fn(RowKey) -> bool) {
+        self.pieces.retain(|key, _| wanted(*key));
     }
 
-    fn take_page(&mut self, index: u32, page: &[u8]) {
-        for (key, start, end) in leaf_entries(page) {
-            let Some(value) = page.get(start..end) else {
+    /// Drops pieces whose row is not whole; returns how many.
+    pub(super) fn drop_fragments(&mut self) -> usize {
+        let fragments = fragments(self.pieces.iter().map(|(&key, found)| (key, found.part)));
+        for key in &fragments {
+            self.pieces.remove(key);
+        }
+        fragments.len()
+    }
+
+    /// The highest key found.
+    pub(super) fn highest(&self) -> Option<RowKey> {
+        self.pieces.last_key_value().map(|(key, _)| *key)
+    }
+
+    /// True when rows may be missing, or may have come back.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        !self.doubt.is_empty()
+    }
+
+    fn walk_tree(&mut self, file: &dyn File) {
+        let lists = read_page(file, None).map(|page| table_lists(&page)).unwrap_or_default();
+        for (index, list) in lists.into_iter().enumerate() {
+            let root = read_page(file, Some(list)).and_then(|page| log_root(&page));
+            let Some(root) = root.filter(|root| is_node(file, *root)) else {
                 continue;
             };
-            if key.0 == 0 {
-                if let Some(Ok(marker)) = Marker::read(value)
-                    && self.marker.is_none_or(|newest| newest.applied <= marker.applied)
-                {
-                    self.marker = Some(marker);
-                }
-            } else if Piece::read(value).is_some_and(|piece| piece.key == key && piece.len == value.len())
-                && let (Ok(at), Ok(len)) = (u16::try_from(start), u16::try_from(value.len()))
-            {
-                self.pieces.push(Found { key, page: index, at, len });
+            self.walk(file, root, 0..=u64::MAX, DEPTH_MAX);
+            if index > 0 {
+                // The older commit: what the newer one added may be anywhere.
+                let applied = self.marker.map_or(BatchNumber(0), |marker| marker.applied);
+                self.doubt.push(RowKey::new(applied.next(), 0).0..=u64::MAX);
+                self.doubt.push(0..=0);
+            }
+            return;
+        }
+        self.doubt.push(0..=u64::MAX);
+    }
+
+    /// Walks the tree below a page whose keys should lie in `range`. False when some did not.
+    fn walk(&mut self, file: &dyn File, number: u32, range: RangeInclusive<u64>, depth: usize) -> bool {
+        let page = read_page(file, Some(number)).filter(|_| self.visited.insert(number));
+        let node = page.as_deref().and_then(Node::read);
+        let (Some(page), Some(node), Some(depth)) = (page, node, depth.checked_sub(1)) else {
+            self.doubt.push(range);
+            return true;
+        };
+        match node {
+            Node::Leaf(entries) => self.take_leaf(number, &page, &entries, &range),
+            Node::Branch { children, keys } => {
+                self.walk_branch(file, &children, &keys, &range, depth);
+                true
             }
         }
+    }
+
+    fn walk_branch(
+        &mut self,
+        file: &dyn File,
+        children: &[Option<u32>],
+        keys: &[u64],
+        range: &RangeInclusive<u64>,
+        depth: usize,
+    ) {
+        // What lies around child i: keys i - 1 and i, and one further on either side.
+        let key = |index: Option<usize>| index.and_then(|index| keys.get(index)).copied();
+        let low = |index: Option<usize>| key(index).map_or(*range.start(), |key| key.saturating_add(1));
+        let high = |index: usize| key(Some(index)).unwrap_or(*range.end());
+        for (index, child) in children.iter().enumerate() {
+            let before = index.checked_sub(1);
+            let (from, to) = (low(before), high(index));
+            let fits = match child {
+                Some(child) if from <= to && range.contains(&from) && range.contains(&to) => {
+                    self.walk(file, *child, from..=to, depth)
+                }
+                _ => false,
+            };
+            if !fits {
+                let bounds = [low(index.checked_sub(2)), from, to, high(index.saturating_add(1))];
+                let from = bounds.iter().min().copied().unwrap_or(0).max(*range.start());
+                let to = bounds.iter().max().copied().unwrap_or(u64::MAX).min(*range.end());
+                self.doubt.push(from..=to);
+            }
+        }
+    }
+
+    fn take_leaf(
+        &mut self,
+        number: u32,
+        page: &[u8],
+        entries: &[(RowKey, usize, usize)],
+        range: &RangeInclusive<u64>,
+    ) -> bool {
+        let mut fits = true;
+        let mut whole = true;
+        for entry in entries {
+            match self.take(Some(number), page, entry, |key| range.contains(&key.0)) {
+                Taken::Yes => {}
+                Taken::OutOfRange => fits = false,
+                Taken::Damaged => whole = false,
+            }
+        }
+        if !whole {
+            self.doubt.push(range.clone());
+        }
+        fits
+    }
+
+    /// Looks for rows in doubt in any page.
+    fn search(&mut self, file: &dyn File, page: u32) {
+        let number = page.checked_sub(1);
+        let Some(bytes) = read_page(file, number) else {
+            return;
+        };
+        let Some(Node::Leaf(entries)) = Node::read(&bytes) else {
+            return;
+        };
+        let doubt = std::mem::take(&mut self.doubt);
+        for entry in &entries {
+            self.take(number, &bytes, entry, |key| doubt.iter().any(|range| range.contains(&key.0)));
+        }
+        self.doubt = doubt;
+    }
+
+    fn take(
+        &mut self,
+        number: Option<u32>,
+        page: &[u8],
+        &(key, start, end): &(RowKey, usize, usize),
+        wanted: impl Fn(RowKey) -> bool,
+    ) -> Taken {
+        let Some(value) = page.get(start..end) else {
+            return Taken::Damaged;
+        };
+        if let Some(Ok(marker)) = Marker::read(value) {
+            if !wanted(RowKey(0)) {
+                return Taken::OutOfRange;
+            }
+            if self.marker.is_none_or(|newest| newest.applied < marker.applied) {
+                self.marker = Some(marker);
+            }
+            return if key.0 == 0 { Taken::Yes } else { Taken::Damaged };
+        }
+        let piece = Piece::read(value).filter(|piece| piece.len == value.len());
+        let (Some(piece), Ok(len)) = (piece, u16::try_from(value.len())) else {
+            return Taken::Damaged;
+        };
+        if !wanted(piece.key) {
+            return Taken::OutOfRange;
+        }
+        let at = offset_of(number).saturating_add(start as u64);
+        self.pieces.entry(piece.key).or_insert(Found { at, len, part: piece.part });
+        if piece.key == key { Taken::Yes } else { Taken::Damaged }
     }
 }
 
-/// Keys and value ranges of a page that has the form of a leaf; nothing when it has not.
-fn leaf_entries(page: &[u8]) -> Vec<(RowKey, usize, usize)> {
-    const LEAF: u8 = 1;
-    let parse = || {
-        if *page.first()? != LEAF {
-            return None;
-        }
-        let count = usize::from(u16_at(page, 2)?);
-        let keys_at = count.checked_mul(4)?.checked_add(4)?;
-        let mut start = count.checked_mul(8)?.checked_add(keys_at)?;
-        let mut entries = Vec::new();
-        for index in 0..count {
-            let end = usize::try_from(u32_at(page, index.checked_mul(4)?.checked_add(4)?)?).ok()?;
-            let key = RowKey(u64_at(page, index.checked_mul(8)?.checked_add(keys_at)?)?);
-            // One damaged offset costs the values on both sides of it, not the page.
-            if start <= end && end <= page.len() {
-                entries.push((key, start, end));
-            }
-            start = end;
-        }
-        Some(entries)
-    };
-    parse().unwrap_or_default()
+enum Taken {
+    Yes,
+    OutOfRange,
+    Damaged,
+}
+
+/// The page with this number; `None` names the first page, which has none.
+fn read_page(file: &dyn File, number: Option<u32>) -> Option<Vec<u8>> {
+    let mut page = vec![0; PAGE_BYTES];
+    file.read(offset_of(number), &mut page).ok()?;
+    Some(page)
+}
+
+fn offset_of(number: Option<u32>) -> u64 {
+    number.map_or(0, |number| u64::from(number).saturating_add(1).saturating_mul(PAGE))
+}
+
+fn is_node(file: &dyn File, number: u32) -> bool {
+    read_page(file, Some(number)).is_some_and(|page| Node::read(&page).is_some())
 }
