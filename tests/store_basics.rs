@@ -1,6 +1,6 @@
 //! The store on a kind disk: rows go in, come back, survive closing and reopening.
 
-#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, reason = "test code")]
+#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
 #[path = "support/disk.rs"]
 mod disk;

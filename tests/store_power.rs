@@ -1,7 +1,7 @@
 //! Power cuts at any disk operation: what was persisted is there exactly, what was not is wholly there or wholly
 //! absent, numbers and boots go on, and nothing is ever reported as damage.
 
-#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, reason = "test code")]
+#![allow(clippy::cast_possible_truncation, clippy::unwrap_used, clippy::print_stdout, reason = "test code")]
 
 #[path = "support/disk.rs"]
 mod disk;

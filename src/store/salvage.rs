@@ -143,8 +143,9 @@ impl Salvage {
     ) {
         // What lies around child i: keys i - 1 and i, and one further on either side.
         let key = |index: Option<usize>| index.and_then(|index| keys.get(index)).copied();
-        let low = |index: Option<usize>| key(index).map_or(*range.start(), |key| key.saturating_add(1));
-        let high = |index: usize| key(Some(index)).unwrap_or(*range.end());
+        let (lowest, highest) = (*range.start(), *range.end());
+        let low = |index: Option<usize>| key(index).map_or(lowest, |key| key.saturating_add(1));
+        let high = |index: usize| key(Some(index)).unwrap_or(highest);
         for (index, child) in children.iter().enumerate() {
             let before = index.checked_sub(1);
             let (from, to) = (low(before), high(index));
@@ -156,8 +157,8 @@ impl Salvage {
             };
             if !fits {
                 let bounds = [low(index.checked_sub(2)), from, to, high(index.saturating_add(1))];
-                let from = bounds.iter().min().copied().unwrap_or(0).max(*range.start());
-                let to = bounds.iter().max().copied().unwrap_or(u64::MAX).min(*range.end());
+                let from = bounds.iter().min().copied().unwrap_or(0).max(lowest);
+                let to = bounds.iter().max().copied().unwrap_or(u64::MAX).min(highest);
                 self.doubt.push(from..=to);
             }
         }
