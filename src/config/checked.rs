@@ -230,5 +230,5 @@ fn contradict(found: &mut Findings, keys: [&str; 2], text: impl FnOnce() -> Stri
     };
     // The text speaks of the first key; where only the second is written, name the first.
     let text = if key == keys[0] { text() } else { format!("{} = {}", keys[0], text()) };
-    found.report(place, key, Problem::Contradiction(text));
+    found.contradict(place, key, text);
 }

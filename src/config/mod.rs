@@ -146,9 +146,12 @@ fn report_syntax(file: &SourceFile, errors: &[toml::de::Error], found: &mut Find
             continue;
         }
         line = place.line;
-        let key =
-            if error.message().starts_with("duplicate key") { file.snippet(span) } else { String::new() };
-        found.report(place, &key, Problem::Syntax(error.message().to_owned()));
+        let (key, reason) = if error.message().starts_with("duplicate key") {
+            (file.snippet(span), "it stands here a second time; keep one")
+        } else {
+            (String::new(), error.message())
+        };
+        found.report(place, &key, Problem::Syntax(reason.to_owned()));
     }
 }
 

@@ -123,8 +123,11 @@ pub(super) fn section(name: &str) -> Option<&'static SectionNames> {
     SECTIONS.iter().find(|section| section.name == name)
 }
 
-/// Words of other brokers' files that are close to no key of ours, with the key that means it.
-const ELSEWHERE: [(&str, &str); 11] = [
+/// Words of other brokers' files that are close to no word of ours, with the word that means it.
+const ELSEWHERE: [(&str, &str); 14] = [
+    ("drop-head", "drop_oldest"),
+    ("reject-publish", "reject"),
+    ("warning", "warn"),
     ("port", "bind"),
     ("address", "bind"),
     ("host", "bind"),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,6 +31,11 @@ impl Findings {
     pub fn report(&mut self, place: Place, key: &str, problem: Problem) {
         self.failed.insert(key.to_owned());
         self.errors.push(ConfigError { place, key: key.to_owned(), problem });
+    }
+
+    /// Reports that a sound value does not go with another: both stay open to further comparison.
+    pub fn contradict(&mut self, place: Place, key: &str, text: String) {
+        self.errors.push(ConfigError { place, key: key.to_owned(), problem: Problem::Contradiction(text) });
     }
 
     /// Where `key` was set; `None` when it has its default.
@@ -348,11 +353,8 @@ fn address_hint(text: &str) -> String {
     if let Some(port) = port_of(text).or_else(|| text.strip_prefix(':').and_then(port_of)) {
         return format!("lacks an address: write \"127.0.0.1:{port}\", or \"[::]:{port}\" for all");
     }
-    if text.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv4()) {
+    if text.parse::<Ipv4Addr>().is_ok() {
         return format!("lacks a port: write \"{text}:1883\"");
-    }
-    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return format!("lacks a port: write \"[{ip}]:1883\"");
     }
     if let Some((host, port)) = text.rsplit_once(':')
         && port_of(port).is_some()
@@ -363,12 +365,15 @@ fn address_hint(text: &str) -> String {
         if host == "localhost" {
             return format!("names a host; names are not resolved: write \"127.0.0.1:{port}\"");
         }
-        if host.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) {
+        if host.parse::<Ipv6Addr>().is_ok() {
             return format!("lacks brackets: write \"[{host}]:{port}\"");
         }
         if host.contains(|c: char| c.is_alphabetic()) && !host.contains(['[', '/']) {
             return "names a host; names are not resolved: write its address".to_owned();
         }
+    }
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<Ipv6Addr>() {
+        return format!("lacks a port: write \"[{ip}]:1883\"");
     }
     "is not an address and a port such as \"127.0.0.1:1883\"".to_owned()
 }

@@ -1,0 +1,104 @@
+//! The shipped `config/gateway.toml` against the built-in defaults.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use gatewayd::config::{Config, ConfigSource};
+
+/// One text, whatever is asked for.
+struct Text(String);
+
+impl ConfigSource for Text {
+    fn read(&self, _: &Path) -> io::Result<Vec<u8>> {
+        Ok(self.0.clone().into_bytes())
+    }
+
+    fn list(&self, _: &Path) -> io::Result<Vec<PathBuf>> {
+        Ok(Vec::new())
+    }
+}
+
+fn shipped() -> String {
+    std::fs::read_to_string("config/gateway.toml").unwrap()
+}
+
+/// With the `#` in front of each key removed. Prose has a space behind its `#`.
+fn uncommented() -> String {
+    let bare = |line: &str| match line.strip_prefix('#') {
+        Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{key}\n"),
+        _ => format!("{line}\n"),
+    };
+    shipped().lines().map(bare).collect()
+}
+
+#[test]
+fn as_it_is_it_changes_nothing() {
+    assert_eq!(Config::load(None, &Text(shipped())), Ok(Config::default()));
+}
+
+#[test]
+fn every_key_stands_in_it_with_its_default() {
+    let text = uncommented();
+    assert_eq!(Config::load(None, &Text(text.clone())), Ok(Config::default()));
+    let [shipped, effective] =
+        [text, Config::default().show_effective()].map(|text| toml::from_str::<toml::Table>(&text).unwrap());
+    assert_eq!(shipped, effective);
+}
+
+#[test]
+fn its_lines_fit_a_terminal_and_each_key_is_one() {
+    for line in shipped().lines() {
+        assert!(line.chars().count() <= 120, "{line}");
+        assert!(line.starts_with('#') || line.starts_with('[') || line.is_empty(), "{line}");
+    }
+}
+
+/// Damage of any kind is told with a place in the file, and never a panic.
+#[test]
+fn damage_is_told_with_its_place() {
+    let whole = uncommented();
+    let words = [
+        "[", "]", "{", "}", "=", "\"", "'''", "\\", ".", ",", "#", "\n", "-", "\u{e4}", "1e9", "true", "a.b",
+    ];
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    let mut wrong = 0;
+    for _ in 0..2000 {
+        let mut text: Vec<char> = whole.chars().collect();
+        for _ in 0..=random(3) {
+            let at = random(text.len());
+            let end = (at + random(30)).min(text.len());
+            match random(3) {
+                0 => drop(text.drain(at..end)),
+                1 => drop(text.splice(at..at, words[random(words.len())].chars())),
+                _ => text.extend_from_within(at..end),
+            }
+        }
+        let text: String = text.into_iter().collect();
+        let lines = text.lines().count() + 1;
+        if let Err(errors) = Config::load(None, &Text(text.clone())) {
+            wrong += 1;
+            assert!(!errors.is_empty());
+            for error in errors {
+                assert!((1..=lines).contains(&error.place.line) && error.place.column > 0, "{error}\n{text}");
+            }
+        }
+    }
+    assert!(wrong > 1000, "{wrong}");
+}
+
+#[test]
+fn keys_of_any_depth_are_survived() {
+    let dots = "a.".repeat(200_000) + "a";
+    for text in [
+        format!("{dots} = 1"),
+        format!("[{dots}]"),
+        format!("x = {{ {dots} = 1 }}"),
+        "x = ".to_owned() + &"[".repeat(200_000),
+    ] {
+        assert!(Config::load(None, &Text(text)).is_err());
+    }
+}
