@@ -2,6 +2,7 @@
 //! publish and read every topic under both. The password file is ours, so Mosquitto reads our hashes as well.
 //!
 //! Left out is what is stricter here on purpose: names with `/` or with `$` in front, and SUBSCRIBE.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -175,7 +176,7 @@ impl Broker {
             passwd.display()
         );
         std::fs::write(&config, settings).unwrap();
-        let mut process = Command::new(program)
+        let process = Command::new(program)
             .arg("-c")
             .arg(&config)
             .stdin(Stdio::null())
@@ -183,16 +184,16 @@ impl Broker {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        let mut broker = Self { process, port };
         let mut log = String::new();
-        let mut lines = BufReader::new(process.stderr.as_mut().unwrap());
+        let mut lines = BufReader::new(broker.process.stderr.as_mut().unwrap());
         loop {
             let start = log.len();
             if lines.read_line(&mut log).unwrap() == 0 {
-                process.wait().unwrap();
                 return Err(log);
             }
             if log.get(start..).unwrap().contains(" running") {
-                return Ok(Self { process, port });
+                return Ok(broker);
             }
         }
     }

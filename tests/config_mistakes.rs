@@ -2,6 +2,7 @@
 //!
 //! A case is `== TITLE`, the text of `/etc/gateway.toml` (lines after `>> NAME` are the drop-in of that name), `--`,
 //! and the expected lines. `UPDATE_GOLDEN=1` writes what is said now; read the difference before it is committed.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
