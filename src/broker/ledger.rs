@@ -441,7 +441,8 @@ impl Ledger {
             row.clear();
             rows::put_message_row(&mut row, set.place.key, &held.message);
             let place = push(builder, RowKind::Message, &row);
-            self.live_bytes += stored_bytes(row.len());
+            // The same figure that is taken off when the row is buried, whatever the row's exact length.
+            self.live_bytes += stored_bytes(rows::message_bytes(&held.message));
             set.messages.set(set.messages.get() + 1);
             held.set.replace(Some(set));
             held.place.set(place);
