@@ -3,6 +3,7 @@
 //! Everything but `net` and `cli` is deterministic: time, randomness and disk come in as arguments, so a seed
 //! replays any run. `cargo check --lib --no-default-features` builds that part without a runtime.
 
+pub mod amqp091;
 pub mod auth;
 pub mod broker;
 #[cfg(feature = "net")]

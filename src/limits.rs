@@ -37,3 +37,6 @@ pub const OUTPUT_BYTES_LOW: usize = 64 * 1024;
 
 /// Bytes read from one connection before the others have their turn.
 pub const READ_BYTES_MAX: usize = 64 * 1024;
+
+/// Tables and arrays within each other in an AMQP field table. Dead-letter headers need four.
+pub const FIELD_TABLE_DEPTH_MAX: usize = 32;

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod amqp_frames;
+mod amqp_oracle;
+mod amqp_properties;
 mod mqtt_fuzz;
 mod mqtt_oracle;
 mod mqtt_packets;

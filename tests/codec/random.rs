@@ -1,19 +1,15 @@
-//! Seeded randomness: splitmix64. The seed is the whole of a run.
+//! Seeded randomness with the shapes that wire tests want. The seed is the whole of a run.
 
 /// Generator of one run.
-pub struct Random(u64);
+pub struct Random(gatewayd::random::Random);
 
 impl Random {
     pub const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(gatewayd::random::Random::new(seed))
     }
 
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    pub const fn number(&mut self) -> u64 {
+        self.0.next()
     }
 
     /// 0 to `bound - 1`.
