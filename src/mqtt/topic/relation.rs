@@ -8,13 +8,14 @@ pub fn matches(filter: TopicFilter<'_>, name: TopicName<'_>) -> bool {
     if name.is_reserved() && begins_with_wildcard(filter) {
         return false;
     }
-    let mut levels = name.levels();
-    for wanted in filter.levels() {
+    // Bytes, not text: a separator is one byte, and equal bytes are equal text.
+    let mut levels = name.as_str().as_bytes().split(|&byte| byte == b'/');
+    for wanted in filter.as_str().as_bytes().split(|&byte| byte == b'/') {
         match (wanted, levels.next()) {
-            (FilterLevel::MultiLevel, _) => return true,
-            (FilterLevel::SingleLevel, Some(_)) => {}
-            (FilterLevel::Literal(text), Some(level)) if text == level => {}
-            (FilterLevel::SingleLevel | FilterLevel::Literal(_), _) => return false,
+            (b"#", _) => return true,
+            (b"+", Some(_)) => {}
+            (text, Some(level)) if text == level => {}
+            (_, _) => return false,
         }
     }
     levels.next().is_none()
