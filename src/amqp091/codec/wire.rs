@@ -184,3 +184,24 @@ impl<'o> Writer<'o> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_share_an_octet_until_another_field_comes() {
+        let bits = [true, false, true, true, false, false, true, true, true];
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out);
+        bits.iter().for_each(|&bit| writer.bit(bit));
+        writer.bytes(&[0xaa]);
+        writer.bit(true);
+        assert_eq!(out, [0b1100_1101, 1, 0xaa, 1]);
+
+        let mut reader = Reader::new(&out);
+        assert!(bits.iter().all(|&bit| reader.bit() == Ok(bit)));
+        assert_eq!((reader.octet(), reader.bit()), (Ok(0xaa), Ok(true)));
+        assert_eq!(reader.finish(), Ok(()));
+    }
+}
