@@ -8,47 +8,86 @@ use serde_json::{Map, Value};
 use crate::config::{show_bytes, show_duration};
 
 /// Fields that come first, in this order; the others follow by name.
-const FIRST: [&str; 8] = ["name", "id", "state", "healthy", "version", "uptime_ms", "uptime", "last_stop"];
+const FIRST: [&str; 8] = ["name", "id", "state", "healthy", "version", "uptime_s", "uptime_ms", "last_stop"];
 
 /// Rows of a table that are shown.
 const ROWS_MAX: usize = 20;
 
-/// The screen for `status`: its plain fields, then a paragraph for each object and a table for each list of objects.
+/// Characters in a line of a section; a table's row is as long as its cells.
+const LINE_CHARS_MAX: usize = 100;
+
+/// The screen for `status`: its plain fields, a line or two for each object, and a table for each list of objects.
 #[must_use]
 pub fn render_status(status: &Value) -> String {
+    let Value::Object(fields) = status else { return cell("", status) + "\n" };
+    let mut plain = Vec::new();
+    let mut sections = Vec::new();
+    let mut tables = String::new();
+    gather("", fields, &mut plain, &mut sections, &mut tables);
+    let width = plain
+        .iter()
+        .map(|(name, _)| name)
+        .chain(sections.iter().map(|(title, _)| title))
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or(0);
     let mut out = String::new();
-    match status {
-        Value::Object(fields) => render_object("", fields, &mut out),
-        other => out.push_str(&cell("", other)),
+    for (name, value) in &plain {
+        push_line(&mut out, &format!("{name:width$}  {value}"));
     }
-    if !out.is_empty() && !out.ends_with('\n') {
+    if !plain.is_empty() && !sections.is_empty() {
         out.push('\n');
     }
-    out
+    for (title, fields) in &sections {
+        render_section((title, width), fields, &mut out);
+    }
+    if out.is_empty() { tables.trim_start().to_owned() } else { out + &tables }
 }
 
-fn render_object(title: &str, fields: &Map<String, Value>, out: &mut String) {
-    let fields = ordered(fields);
-    let plain: Vec<(String, String)> = fields
-        .iter()
-        .filter(|(_, value)| !is_nested(value))
-        .map(|(name, value)| (label(name), cell(name, value)))
-        .collect();
-    if !plain.is_empty() {
-        start_paragraph(title, out);
-        let width = plain.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        for (name, value) in plain {
-            push_line(out, &format!("{name:width$}  {value}"));
-        }
-    }
-    for (name, value) in fields {
+/// Sorts `fields` into plain ones, sections and tables; what lies deeper gets a longer title.
+fn gather(
+    title: &str,
+    fields: &Map<String, Value>,
+    plain: &mut Vec<(String, String)>,
+    sections: &mut Vec<(String, Vec<(String, String)>)>,
+    tables: &mut String,
+) {
+    for (name, value) in ordered(fields) {
         let title = if title.is_empty() { label(name) } else { format!("{title} {}", label(name)) };
         match value {
-            Value::Object(inner) => render_object(&title, inner, out),
-            Value::Array(rows) if is_nested(value) => render_table(&title, rows, out),
-            _ => {}
+            Value::Object(inner) if !inner.is_empty() => {
+                let mut own = Vec::new();
+                let mut below = Vec::new();
+                gather(&title, inner, &mut own, &mut below, tables);
+                if !own.is_empty() {
+                    sections.push((title, own));
+                }
+                sections.append(&mut below);
+            }
+            Value::Array(rows) if is_nested(value) => render_table(&title, rows, tables),
+            _ => plain.push((label(name), cell(name, value))),
         }
     }
+}
+
+/// `title  name value, name value`, on as many lines as it takes.
+fn render_section((title, width): (&str, usize), fields: &[(String, String)], out: &mut String) {
+    let mut line = format!("{title:width$} ");
+    let mut is_fresh = true;
+    for (name, value) in fields {
+        let text = format!(" {name} {value}");
+        if !is_fresh && line.chars().count() + text.chars().count() >= LINE_CHARS_MAX {
+            push_line(out, &format!("{line},"));
+            line = format!("{:width$} ", "");
+            is_fresh = true;
+        }
+        if !is_fresh {
+            line.push(',');
+        }
+        line.push_str(&text);
+        is_fresh = false;
+    }
+    push_line(out, &line);
 }
 
 /// A table with the columns that any row has.
@@ -68,7 +107,8 @@ fn render_table(title: &str, rows: &[Value], out: &mut String) {
         lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..names.len()).map(width_of).collect();
-    start_paragraph(title, out);
+    out.push('\n');
+    push_line(out, &title.to_uppercase());
     for line in &lines {
         let cells: Vec<String> =
             line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
@@ -76,15 +116,6 @@ fn render_table(title: &str, rows: &[Value], out: &mut String) {
     }
     if rows.len() > ROWS_MAX {
         push_line(out, &format!("and {} more", rows.len().saturating_sub(ROWS_MAX)));
-    }
-}
-
-fn start_paragraph(title: &str, out: &mut String) {
-    if !out.is_empty() {
-        out.push('\n');
-    }
-    if !title.is_empty() {
-        push_line(out, &title.to_uppercase());
     }
 }
 
@@ -109,30 +140,29 @@ fn is_nested(value: &Value) -> bool {
     }
 }
 
-/// `queue_bytes` is shown as `queue`, with its unit at the number.
+/// `uptime_ms` is shown as `uptime`, with its unit at the number.
 fn label(name: &str) -> String {
-    let name = ["_bytes", "_ms"].iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
+    let name = ["_bytes", "_ms", "_s"].iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
     name.replace('_', " ")
 }
 
 fn cell(name: &str, value: &Value) -> String {
-    let number = value.as_u64();
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
-        Value::Number(_) if name.ends_with("_ms") && number.is_some() => about_time(number.unwrap_or(0)),
-        Value::Number(_)
-            if (name.ends_with("_bytes") || name.ends_with("_bytes_max")) && number.is_some() =>
-        {
-            about_bytes(number.unwrap_or(0))
-        }
-        Value::Number(number) => number.to_string(),
+    let is_bytes = name.split('_').any(|word| word == "bytes");
+    match (value, value.as_u64()) {
+        (Value::Null, _) => "-".to_owned(),
+        (Value::Bool(flag), _) => if *flag { "yes" } else { "no" }.to_owned(),
+        (Value::Number(_), Some(number)) if name.ends_with("_ms") => about_time(number),
+        (Value::Number(_), Some(number)) if name.ends_with("_s") => about_time(number.saturating_mul(1000)),
+        (Value::Number(_), Some(number)) if is_bytes => about_bytes(number),
+        (Value::Number(number), _) => number.to_string(),
         // What clients call themselves must not steer the reader's terminal.
-        Value::String(text) => text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
-        Value::Array(items) if items.is_empty() => "none".to_owned(),
-        Value::Array(items) => items.iter().map(|item| cell(name, item)).collect::<Vec<_>>().join(", "),
-        Value::Object(fields) if fields.is_empty() => "none".to_owned(),
-        Value::Object(_) => value.to_string(),
+        (Value::String(text), _) => {
+            text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+        }
+        (Value::Array(items), _) if items.is_empty() => "none".to_owned(),
+        (Value::Array(items), _) => items.iter().map(|item| cell(name, item)).collect::<Vec<_>>().join(", "),
+        (Value::Object(fields), _) if fields.is_empty() => "none".to_owned(),
+        (Value::Object(_), _) => value.to_string(),
     }
 }
 
@@ -170,29 +200,29 @@ mod tests {
     fn one_screen_for_a_reader() {
         let status: Value = serde_json::from_str(
             r#"{"version": "0.1.0", "state": "running", "uptime_ms": 187200000, "connections": 3, "labels": {},
-                "storage": {"gateway_bytes": 12582912, "budget_left_bytes": 7516192768, "syncs": 18, "pending": null},
+                "storage": {"gateway_bytes": 12582912, "budget_left_bytes": 7516192768, "syncs": 18, "pending": null,
+                "last_commit_ms": 12, "bytes_written": 1536, "file": {"path": "/var/lib/gatewayd/gateway.redb"},
+                "note": "the budget of today is spent"},
                 "queues": [{"name": "c1", "messages": 12, "bytes": 900}, {"name": "other\u001b[2J", "oldest_ms": 4200}],
                 "warnings": ["disk 95 % full", "clock not trusted"]}"#,
         )
         .unwrap();
         let expected = "\
-state        running
-version      0.1.0
-uptime       2d4h
-connections  3
-labels       none
-warnings     disk 95 % full, clock not trusted
+state         running
+version       0.1.0
+uptime        2d4h
+connections   3
+labels        none
+warnings      disk 95 % full, clock not trusted
+
+storage       budget left 7GiB, bytes written 1.5KiB, gateway 12MiB, last commit 12ms,
+              note the budget of today is spent, pending -, syncs 18
+storage file  path /var/lib/gatewayd/gateway.redb
 
 QUEUES
 name       bytes  messages  oldest
-c1         900    12        -
+c1         900B   12        -
 other\u{fffd}[2J  -      -         4s
-
-STORAGE
-budget left  7GiB
-gateway      12MiB
-pending      -
-syncs        18
 ";
         assert_eq!(render_status(&status), expected);
     }
@@ -206,7 +236,7 @@ syncs        18
         let text = render_status(&serde_json::json!({ "rows": rows }));
         assert!(text.ends_with("19\nand 5 more\n"), "{text}");
         let deep = (0..60).fold(Value::Bool(true), |inner, _| serde_json::json!({ "x": inner }));
-        assert!(render_status(&deep).ends_with("x  yes\n"));
+        assert!(render_status(&deep).ends_with("  x yes\n"));
     }
 
     #[test]
