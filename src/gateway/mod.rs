@@ -71,6 +71,8 @@ pub struct Gateway {
     system_topics: SystemTopics,
     random: crate::random::Random,
     counters: GatewayCounters,
+    /// Bytes of input that connections keep.
+    input_bytes: usize,
     store: StoreFigures,
     recovery: RecoverySummary,
     started: Now,
@@ -102,6 +104,7 @@ impl Gateway {
             system_topics: SystemTopics::default(),
             random: crate::random::Random::new(seed),
             counters: GatewayCounters::default(),
+            input_bytes: 0,
             store: StoreFigures::default(),
             recovery,
             started: now,
@@ -126,20 +129,28 @@ impl Gateway {
     pub fn receive(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
         self.counters.bytes_received += bytes.len() as u64;
         let Some(endpoint) = self.connections.get_mut(id) else { return };
-        if endpoint.pause != Pause::None {
-            endpoint.input.extend_from_slice(bytes);
-            return;
-        }
-        if endpoint.input.is_empty() {
+        if endpoint.pause == Pause::None && endpoint.input.is_empty() {
             let taken = self.handle_packets(now, id, bytes);
-            if let Some(endpoint) = self.connections.get_mut(id) {
-                endpoint.keep(bytes.get(taken..).unwrap_or_default());
-            }
+            self.keep_input(now, id, bytes.get(taken..).unwrap_or_default());
             return;
         }
-        endpoint.input.extend_from_slice(bytes);
-        if endpoint.input.len() >= endpoint.needed {
+        self.keep_input(now, id, bytes);
+        let Some(endpoint) = self.connections.get(id) else { return };
+        if endpoint.pause == Pause::None && endpoint.input.len() >= endpoint.needed {
             self.handle_kept(now, id);
+        }
+    }
+
+    /// Keeps input for later. All connections together may keep as much as messages may take; who goes beyond ends.
+    fn keep_input(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
+        let Some(endpoint) = self.connections.get_mut(id) else { return };
+        if bytes.is_empty() || endpoint.ended {
+            return;
+        }
+        endpoint.keep(bytes);
+        self.input_bytes += bytes.len();
+        if self.input_bytes as u64 > self.policy.memory_max {
+            self.end(now, id, End::OutOfMemory);
         }
     }
 
@@ -339,7 +350,13 @@ impl Gateway {
         &self.broker
     }
 
-    /// Forgets a connection whose socket is closed. Its number is not used again.
+    /// Bytes of input that all connections keep: parts of packets, and packets that may not be handled yet.
+    #[must_use]
+    pub const fn input_bytes(&self) -> usize {
+        self.input_bytes
+    }
+
+    /// Forgets a connection that has ended and whose socket is closed. Its number is not used again.
     pub fn remove(&mut self, id: ConnectionId) {
         self.connections.remove(id);
     }
@@ -404,11 +421,13 @@ impl Gateway {
             return;
         }
         let mut input = std::mem::take(&mut endpoint.input);
+        self.input_bytes -= input.len();
         let taken = self.handle_packets(now, id, &input);
         let Some(endpoint) = self.connections.get_mut(id) else { return };
-        if taken == input.len() {
+        if taken >= input.len() || endpoint.ended {
             return;
         }
+        self.input_bytes += input.len() - taken;
         input.drain(..taken);
         if input.capacity() > 2 * limits::READ_BYTES_MAX && input.len() < limits::READ_BYTES_MAX / 2 {
             input.shrink_to(limits::READ_BYTES_MAX);
@@ -503,7 +522,7 @@ impl Gateway {
         if std::mem::replace(&mut endpoint.ended, true) {
             return;
         }
-        endpoint.input = Vec::new();
+        self.input_bytes -= std::mem::take(&mut endpoint.input).len();
         endpoint.pause = Pause::Ended;
         self.with_context(now, id, |connection, context| connection.end(context, &end));
         self.outputs.push_back(Output::Close { connection: id, end });

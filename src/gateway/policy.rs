@@ -17,6 +17,8 @@ pub struct GatewayPolicy {
     /// A whole packet, fixed header included, after CONNECT.
     pub packet_bytes_max: usize,
     pub inflight_max: u16,
+    /// Bytes that input waiting in memory may take; messages have as much again.
+    pub memory_max: u64,
     /// The gateway's own name, for `$SYS` and `status`.
     pub id: String,
 }
@@ -31,6 +33,7 @@ impl GatewayPolicy {
             // A PUBLISH is its payload, a topic, an identifier and a fixed header of at most 5 bytes.
             packet_bytes_max: message_bytes_max.saturating_add(limits::TOPIC_BYTES_MAX + 2 + 2 + 5),
             inflight_max: config.limits.inflight_max,
+            memory_max: config.limits.memory_max,
             id,
         }
     }

@@ -61,6 +61,8 @@ pub enum End {
     TakenOver,
     /// CONNECT was refused with this code.
     Refused(ConnectReturnCode),
+    /// It sent the beginning of a large packet while memory was short.
+    OutOfMemory,
     /// The gateway stops.
     Shutdown,
 }
@@ -83,6 +85,7 @@ impl End {
             Self::ConnectTimeout => "connect_timeout",
             Self::TakenOver => "taken_over",
             Self::Refused(_) => "refused",
+            Self::OutOfMemory => "out_of_memory",
             Self::Shutdown => "shutdown",
         }
     }
@@ -98,6 +101,7 @@ impl fmt::Display for End {
             Self::ConnectTimeout => f.write_str("sent no CONNECT in time"),
             Self::TakenOver => f.write_str("session taken over by a newer connection"),
             Self::Refused(code) => write!(f, "refused: {code}"),
+            Self::OutOfMemory => f.write_str("memory_max is reached"),
             Self::Shutdown => f.write_str("the gateway stops"),
         }
     }

@@ -59,7 +59,10 @@ impl StoreThread {
         // One batch under way, and room for the few rare requests beside it.
         let (requests, incoming) = mpsc::sync_channel(4);
         let (answers, outgoing) = to_core::channel(16);
-        thread::Builder::new().name("store".into()).spawn(move || serve(store, &incoming, &answers))?;
+        thread::Builder::new().name("store".into()).spawn(move || {
+            let _guard = AbortOnPanic;
+            serve(store, &incoming, &answers);
+        })?;
         Ok((Self { requests }, outgoing))
     }
 
@@ -81,6 +84,17 @@ impl StoreThread {
     fn send(&self, request: Request) {
         // The thread lives until it is closed; if it died, the process is about to end.
         drop(self.requests.send(request));
+    }
+}
+
+/// Without its store the gateway would hold every acknowledgement for ever: it ends, and is started again.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
     }
 }
 
