@@ -7,8 +7,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use gatewayd::cli::{self, Exit, Invocation, Io};
-use gatewayd::config::{Files, default_state_path};
+use gatewayd::config::{Config, Files, default_state_path};
 use gatewayd::net::{self, logging};
+
+/// Where the daemon of the system listens for the verbs.
+const CONTROL_SOCKET: &str = "/run/gatewayd/control.sock";
 
 fn main() -> ExitCode {
     let invocation = cli::parse(env::args_os());
@@ -55,7 +58,8 @@ fn run(config: Option<&Path>, io: &mut Io<'_>) -> ExitCode {
 }
 
 fn status(config: Option<&Path>, json: bool, check: bool, io: &mut Io<'_>) -> io::Result<Exit> {
-    let loaded = match cli::load(config, io.files) {
+    // Not the password file: who may ask for the status need not be able to read it.
+    let loaded = match Config::load(config, io.files) {
         Ok(loaded) => loaded,
         Err(errors) => {
             for error in errors {
@@ -64,7 +68,9 @@ fn status(config: Option<&Path>, json: bool, check: bool, io: &mut Io<'_>) -> io
             return Ok(Exit::BadConfiguration);
         }
     };
-    let socket = loaded.config.control_socket();
+    let own = loaded.control_socket();
+    // A gateway that systemd runs is found by users whose own state lies elsewhere.
+    let socket = if own.exists() { own } else { Path::new(CONTROL_SOCKET).to_owned() };
     let body = match net::client::get(&socket, "/api/v1/status") {
         Ok((200, body)) => body,
         Ok((status, body)) => {
