@@ -128,6 +128,8 @@ impl Publisher {
 pub struct Subscriber {
     index: u16,
     pub kind: SubscriberKind,
+    filter: String,
+    qos: u8,
     /// Packet identifiers received at QoS 2 whose PUBREL has not come.
     held: BTreeSet<u16>,
 }
@@ -137,8 +139,8 @@ impl Subscriber {
         self.index
     }
 
-    pub const fn new(index: u16, kind: SubscriberKind) -> Self {
-        Self { index, kind, held: BTreeSet::new() }
+    pub const fn new(index: u16, kind: SubscriberKind, filter: String, qos: u8) -> Self {
+        Self { index, kind, filter, qos, held: BTreeSet::new() }
     }
 
     /// Puts back an identifier from a ledger file.
@@ -156,10 +158,11 @@ impl Subscriber {
         }
     }
 
-    /// CONNACK: without a session the broker has forgotten its identifiers too.
-    pub fn resume(&mut self, session_present: bool) {
+    /// CONNACK: without a session the broker has forgotten its identifiers, and the subscription is made anew.
+    pub fn resume(&mut self, session_present: bool, out: &mut Vec<u8>) {
         if !session_present {
             self.held.clear();
+            packet::encode_subscribe(out, 1, &self.filter, self.qos);
         }
     }
 

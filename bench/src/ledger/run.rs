@@ -153,8 +153,9 @@ impl Driver {
             let role = Role::Publisher(Publisher::new(index, &plan.topic_prefix(), plan.window));
             clients.push(client(options(&plan, 'p', usize::from(index)), role));
         }
-        for (index, (kind, _)) in (0_u16..).zip(&plan.header.subscribers) {
-            let role = Role::Subscriber(Subscriber::new(index, *kind));
+        for (index, (kind, qos)) in (0_u16..).zip(&plan.header.subscribers) {
+            let filter = format!("{}/+/+", plan.topic_prefix());
+            let role = Role::Subscriber(Subscriber::new(index, *kind, filter, *qos));
             clients.push(client(options(&plan, 's', usize::from(index)), role));
         }
         Ok(Self {
@@ -405,7 +406,7 @@ impl Role {
         records.push(Record::Resumed { subscriber, client, present });
         match self {
             Self::Publisher(publisher) => publisher.resume(present, out),
-            Self::Subscriber(subscriber) => subscriber.resume(present),
+            Self::Subscriber(subscriber) => subscriber.resume(present, out),
         }
     }
 
