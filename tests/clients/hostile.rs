@@ -1,0 +1,77 @@
+//! Peers that break the rules on a real socket: their connection ends, everybody else goes on.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::daemon::Daemon;
+use crate::tool::{messages, publish, subscribe};
+
+const CONNECT: &[u8] = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04evil";
+
+/// Sends `bytes` and reads until the broker closes; returns what it said.
+fn talk(daemon: &Daemon, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(daemon.mqtt()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // The broker may close before it has read everything.
+    stream.write_all(bytes).ok();
+    let mut answer = Vec::new();
+    let mut chunk = [0; 1024];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return answer,
+            Ok(length) => answer.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return answer,
+            Err(error) => panic!("the broker keeps the connection after {bytes:?}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn rule_breakers_are_cut_off_and_the_others_never_notice() {
+    let daemon = Daemon::started("hostile", "");
+    let witness = subscribe(&daemon, &["-t", "still/here", "-C", "1", "-q", "2"]);
+    let after_connect = |bytes: &[u8]| [CONNECT, bytes].concat();
+    let breaches = [
+        ("not MQTT", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
+        ("PUBLISH first", b"\x30\x05\x00\x01ab!".to_vec()),
+        ("Remaining Length of five bytes", b"\x10\xFF\xFF\xFF\xFF\x01".to_vec()),
+        ("a huge CONNECT", b"\x10\xFF\xFF\xFF\x7F".to_vec()),
+        ("second CONNECT", after_connect(CONNECT)),
+        ("QoS 3", after_connect(b"\x36\x06\x00\x01a\x00\x01x")),
+        ("packet identifier 0", after_connect(b"\x32\x06\x00\x01a\x00\x00x")),
+        ("wildcard in a topic name", after_connect(b"\x30\x04\x00\x01+x")),
+        ("invalid UTF-8", after_connect(b"\x30\x05\x00\x02\xC3\x28x")),
+        ("SUBSCRIBE with wrong flags", after_connect(b"\x80\x06\x00\x01\x00\x01a\x00")),
+        ("SUBSCRIBE without a filter", after_connect(b"\x82\x02\x00\x01")),
+        ("a server's packet", after_connect(b"\x20\x02\x00\x00")),
+        ("type 0", after_connect(b"\x00\x00")),
+        ("a packet above the limit", after_connect(b"\x30\xFF\xFF\xFF\x7F\x00\x01a")),
+    ];
+    for (breach, bytes) in breaches {
+        let answer = talk(&daemon, &bytes);
+        let expected: &[u8] = if bytes.starts_with(CONNECT) { b"\x20\x02\x00\x00" } else { b"" };
+        assert_eq!(answer, expected, "{breach}");
+    }
+    publish(&daemon, &["-t", "still/here", "-m", "yes", "-q", "2"]);
+    assert_eq!(messages(&witness.succeed()), ["yes"]);
+}
+
+#[test]
+fn an_unknown_protocol_level_is_refused_with_1() {
+    let daemon = Daemon::started("level", "");
+    assert_eq!(talk(&daemon, b"\x10\x10\x00\x04MQTT\x07\x02\x00\x00\x00\x04evil"), b"\x20\x02\x00\x01");
+}
+
+#[test]
+fn who_never_connects_is_let_go() {
+    let daemon = Daemon::started("slow-connect", "");
+    let start = Instant::now();
+    let (first, rest) = CONNECT.split_at(1);
+    let mut stream = TcpStream::connect(daemon.mqtt()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(first).unwrap();
+    let end = stream.read(&mut [0; 16]);
+    assert!(matches!(end, Ok(0)) || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
+    assert!(start.elapsed() < Duration::from_secs(55), "{} bytes short of a CONNECT for too long", rest.len());
+}

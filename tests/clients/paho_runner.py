@@ -1,0 +1,39 @@
+"""Runs the MQTT 3.1.1 tests of eclipse/paho.mqtt.testing as a unittest suite. Arguments: its interoperability folder,
+broker as host:port.
+
+The suite's own main sets module globals that its tests read; this does the same and leaves its files alone.
+"""
+
+import logging
+import socket
+import sys
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+FOLDER, BROKER = sys.argv[1:]
+HOST, PORT = BROKER.rsplit(":", 1)
+sys.path.insert(0, FOLDER)
+
+import client_test  # noqa: E402
+
+client_test.host, client_test.port = HOST, int(PORT)
+client_test.topics = ("TopicA", "TopicA/B", "Topic/C", "TopicA/C", "/TopicA")
+client_test.wildtopics = ("TopicA/+", "+/C", "#", "/#", "/+", "+/+", "TopicA/#")
+client_test.nosubscribe_topics = ("test/nosubscribe",)
+logging.getLogger().setLevel(logging.ERROR)
+
+for _ in range(500):
+    try:
+        socket.create_connection((HOST, int(PORT)), 1).close()
+        break
+    except OSError:
+        time.sleep(0.02)
+
+# The ten that the suite's main runs, and the will test, whose name it does not pick up.
+suite = unittest.defaultTestLoader.loadTestsFromTestCase(client_test.Test)
+suite.addTest(client_test.Test("will_message_test"))
+result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
+bad = len(result.failures) + len(result.errors)
+print(f"{result.testsRun - bad} passed, {bad} failed")
+sys.exit(bool(bad))
