@@ -3,7 +3,10 @@
 //!
 //! `CRASH_ROUNDS=200` for a long run, `CRASH_SEED=n` for another one, `CRASH_SERVER=mosquitto` to hold Debian's Mosquitto to
 //! the same ledger (its verdict is printed, not asserted).
-#![expect(clippy::disallowed_methods, reason = "this test drives processes in real time and reads its environment")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this test drives processes in real time and reads its environment"
+)]
 #![expect(clippy::print_stderr, reason = "verdicts of long runs are copied into docs/durability.md")]
 
 #[expect(dead_code, reason = "tests/clients.rs uses the rest")]
@@ -26,7 +29,8 @@ const ROOM: &str = "[queue.session]\nmessages_max = 100000\nbytes_max = \"32MiB\
 #[test]
 fn nothing_acknowledged_is_lost_over_kill_9() {
     let number = |name: &str, default| {
-        std::env::var(name).map_or(default, |text| text.parse().expect("CRASH_ROUNDS and CRASH_SEED are numbers"))
+        std::env::var(name)
+            .map_or(default, |text| text.parse().expect("CRASH_ROUNDS and CRASH_SEED are numbers"))
     };
     let seed = number("CRASH_SEED", u64::from(std::process::id()));
     let count = u32::try_from(number("CRASH_ROUNDS", 20)).expect("CRASH_ROUNDS is below four billion");
@@ -45,7 +49,9 @@ fn nothing_acknowledged_is_lost_over_kill_9() {
 
 /// Mosquitto under the same load, twice: as Debian ships it, and saving on every change.
 fn mosquitto(seed: u64, rounds: Rounds) {
-    for (name, extra) in [("as shipped", ""), ("saving on every change", "autosave_interval 1\nautosave_on_changes true\n")] {
+    for (name, extra) in
+        [("as shipped", ""), ("saving on every change", "autosave_interval 1\nautosave_on_changes true\n")]
+    {
         let mut broker = Mosquitto::new(extra);
         let plan = LedgerPlan::new(broker.address, "crash", seed);
         let verdict = crash_rounds(plan, rounds, &mut broker).unwrap();
@@ -61,7 +67,8 @@ struct Mosquitto {
 
 impl Mosquitto {
     fn new(extra: &str) -> Self {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("mosquitto-{}", std::process::id()));
+        let folder =
+            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("mosquitto-{}", std::process::id()));
         fs::remove_dir_all(&folder).ok();
         fs::create_dir_all(&folder).unwrap();
         let address = free_address();

@@ -54,11 +54,15 @@ fn only_the_right_password_connects() {
 #[test]
 fn a_refused_subscription_gets_0x80_beside_granted_ones() {
     let daemon = started("suback", "");
-    let mixed = subscribe(&daemon, &["-u", "bob", "-P", "b", "-t", "plant/+/temp", "-t", "valves/#", "-q", "1", "-W", "1"]);
+    let mixed = subscribe(
+        &daemon,
+        &["-u", "bob", "-P", "b", "-t", "plant/+/temp", "-t", "valves/#", "-q", "1", "-W", "1"],
+    );
     let output = mixed.finish().output;
     assert!(output.contains("Subscribed (mid: 1): 1, 128"), "{output}");
     let refused =
-        Tool::mosquitto(&daemon, "mosquitto_sub", &["-u", "bob", "-P", "b", "-t", "other/#", "-W", "5"]).finish();
+        Tool::mosquitto(&daemon, "mosquitto_sub", &["-u", "bob", "-P", "b", "-t", "other/#", "-W", "5"])
+            .finish();
     assert!(refused.output.contains("All subscription requests were denied."), "{}", refused.output);
 }
 
@@ -68,14 +72,20 @@ fn what_nobody_may_write_reaches_nobody_and_what_nobody_may_read_is_not_delivere
     let ann = ["-u", "ann", "-P", "ann's password"];
     let bob = ["-u", "bob", "-P", "b"];
     let watch = |user: &[&str], arguments: &[&str]| subscribe(&daemon, &[user, arguments].concat());
-    let put = |user: &[&str], topic: &str| publish(&daemon, &[user, &["-t", topic, "-m", topic, "-q", "1"]].concat());
+    let put = |user: &[&str], topic: &str| {
+        publish(&daemon, &[user, &["-t", topic, "-m", topic, "-q", "1"]].concat())
+    };
 
     let plant = watch(&ann, &["-t", "plant/#", "-C", "2", "-q", "1"]);
     put(&bob, "plant/a/temp");
     put(&ann, "plant/secret");
     put(&ann, "plant/a/temp");
     put(&ann, "plant/b/temp");
-    assert_eq!(messages(&plant.succeed()), ["plant/a/temp", "plant/b/temp"], "bob only reads, nobody has plant/secret");
+    assert_eq!(
+        messages(&plant.succeed()),
+        ["plant/a/temp", "plant/b/temp"],
+        "bob only reads, nobody has plant/secret"
+    );
 
     let own = watch(&bob, &["-i", "probe-7", "-t", "clients/probe-7/#", "-C", "1", "-q", "1"]);
     put(&[&ann[..], &["-i", "probe-8"]].concat(), "clients/probe-7/cmd");
@@ -83,13 +93,20 @@ fn what_nobody_may_write_reaches_nobody_and_what_nobody_may_read_is_not_delivere
     let twin = [&bob[..], &["-i", "probe-9"]].concat();
     put(&twin, "clients/probe-7/cmd");
     let mine = Tool::python(&daemon, "own_topic.py", &["bob", "b", "probe-7", "clients/probe-7/done"]);
-    assert_eq!(mine.succeed(), "clients/probe-7/done\n", "a client reads and writes below its own identifier");
+    assert_eq!(
+        mine.succeed(),
+        "clients/probe-7/done\n",
+        "a client reads and writes below its own identifier"
+    );
     drop(own);
 }
 
 #[test]
 fn a_password_file_shuts_out_anonymous_clients_unless_the_listener_lets_them_in() {
-    let daemon = started("anonymous", "[listener.open]\nkind = \"mqtt\"\nbind = \"127.0.0.1:0\"\nallow_anonymous = true\n");
+    let daemon = started(
+        "anonymous",
+        "[listener.open]\nkind = \"mqtt\"\nbind = \"127.0.0.1:0\"\nallow_anonymous = true\n",
+    );
     let refused = Tool::mosquitto(&daemon, "mosquitto_pub", &["-t", "public/a", "-m", "x"]).finish();
     assert!(!refused.status.success(), "{}", refused.output);
 }

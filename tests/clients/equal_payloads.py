@@ -1,4 +1,4 @@
-"""A consumer that acknowledges one of two equal messages. Arguments: port, step."""
+"""A consumer that acknowledges one of two equal messages. Arguments: port, then subscribe or acknowledge-one, -none, -all."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ def on_connect(c, userdata, flags, reason, properties):
 
 def on_message(c, userdata, message):
     print(f"{message.payload.decode()} dup={int(message.dup)}")
-    if STEP == "acknowledge-all" or not taken:
+    if STEP == "acknowledge-all" or (STEP == "acknowledge-one" and not taken):
         c.ack(message.mid, message.qos)
     taken.append(message)
 

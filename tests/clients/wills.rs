@@ -3,7 +3,7 @@
 use gateway_bench::ledger::Broker;
 
 use crate::daemon::Daemon;
-use crate::tool::{Tool, messages, publish, subscribe};
+use crate::tool::{Tool, messages, publish, resume, subscribe};
 
 const WILL: &[&str] = &["--will-topic", "state/probe", "--will-payload", "lost", "--will-qos", "1"];
 
@@ -36,7 +36,10 @@ fn a_will_reaches_an_offline_session_through_the_broker_s_death() {
     round_trip.finish();
     publish(&daemon, &["-t", "state/after", "-m", "after", "-q", "1"]);
     daemon.kill_and_restart();
-    assert_eq!(resumed(&daemon, 2), ["state/probe lost", "state/after after"]);
+    assert_eq!(
+        resume(&daemon, &["-i", "watch", "-t", "state/#", "-v", "-C", "2"]),
+        ["state/probe lost", "state/after after"]
+    );
 }
 
 #[test]
@@ -48,16 +51,10 @@ fn a_will_is_sent_when_broker_and_client_die_together() {
     daemon.kill().unwrap();
     probe.kill();
     daemon.start_listening();
-    assert_eq!(resumed(&daemon, 1), ["state/probe lost"]);
+    assert_eq!(resume(&daemon, &["-i", "watch", "-t", "state/#", "-v", "-C", "1"]), ["state/probe lost"]);
 }
 
 fn subscriber_goes_offline(daemon: &Daemon) {
     let tool = subscribe(daemon, &["-i", "watch", "-c", "-t", "state/#", "-q", "1", "-W", "1"]);
     tool.finish();
-}
-
-fn resumed(daemon: &Daemon, count: usize) -> Vec<String> {
-    let count = count.to_string();
-    let tool = subscribe(daemon, &["-i", "watch", "-c", "-t", "state/#", "-q", "1", "-v", "-C", &count, "-W", "20"]);
-    messages(&tool.succeed()).into_iter().map(str::to_owned).collect()
 }

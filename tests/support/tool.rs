@@ -116,9 +116,20 @@ pub fn subscribe(daemon: &Daemon, arguments: &[&str]) -> Tool {
     tool
 }
 
+/// Resumes the persistent session of `mosquitto_sub -c -q 1` until it has as many messages as its `-C` says, at most 20
+/// seconds; they may come before the SUBACK.
+pub fn resume(daemon: &Daemon, arguments: &[&str]) -> Vec<String> {
+    let all = [&["-c", "-q", "1", "-W", "20"], arguments].concat();
+    let output = Tool::mosquitto(daemon, "mosquitto_sub", &all).succeed();
+    output.lines().map(str::to_owned).collect()
+}
+
 /// The messages in the output of `mosquitto_sub -d`, without what `-d` adds.
 pub fn messages(output: &str) -> Vec<&str> {
-    output.lines().filter(|line| !line.starts_with("Client ") && !line.starts_with("Subscribed (mid")).collect()
+    output
+        .lines()
+        .filter(|line| !line.starts_with("Client ") && !line.starts_with("Subscribed (mid"))
+        .collect()
 }
 
 /// The packets that `-d` has told, in order.
