@@ -54,7 +54,7 @@ fn mosquitto(seed: u64, rounds: Rounds) {
     {
         let mut broker = Mosquitto::new(extra);
         let plan = LedgerPlan::new(broker.address, "crash", seed);
-        let verdict = crash_rounds(plan, rounds, &mut broker).unwrap();
+        let verdict = crash_rounds(plan, rounds, &mut broker).expect("the load runs to its end");
         eprintln!("mosquitto, {name}: {verdict}");
     }
 }
@@ -70,7 +70,7 @@ impl Mosquitto {
         let folder =
             PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("mosquitto-{}", std::process::id()));
         fs::remove_dir_all(&folder).ok();
-        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
         let address = free_address();
         let text = format!(
             "listener {} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {}/\n\
@@ -78,7 +78,7 @@ impl Mosquitto {
             address.port(),
             folder.display()
         );
-        fs::write(folder.join("mosquitto.conf"), text).unwrap();
+        fs::write(folder.join("mosquitto.conf"), text).expect("the configuration can be written");
         Self { folder, address, server: None }
     }
 }

@@ -18,7 +18,7 @@ fn started(name: &str, extra: &str) -> Daemon {
     let (passwords, rules) = (daemon.folder().join("passwords"), daemon.folder().join("acl"));
     mosquitto_passwd(&passwords, "-c", "ann", "ann's password");
     mosquitto_passwd(&passwords, "-b", "bob", "b");
-    fs::write(&rules, ACL).unwrap();
+    fs::write(&rules, ACL).expect("the test's folder can be written");
     daemon.configure(&format!(
         "[auth]\npassword_file = \"{}\"\nacl_file = \"{}\"\n{extra}",
         passwords.display(),

@@ -11,8 +11,8 @@ const CONNECT: &[u8] = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04evil";
 
 /// Sends `bytes` and reads until the broker closes; returns what it said.
 fn talk(daemon: &Daemon, bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(daemon.mqtt()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut stream = TcpStream::connect(daemon.mqtt()).expect("the daemon listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes a timeout");
     // The broker may close before it has read everything.
     stream.write_all(bytes).ok();
     let mut answer = Vec::new();
