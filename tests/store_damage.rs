@@ -30,7 +30,11 @@ fn age(options: StoreOptions, batches: u64, rows: usize, clean: bool) -> Aged {
     let (mut store, _) = Store::open(disk.disk(), options.clone()).unwrap();
     let mut model = Model::default();
     let mut ever = Rows::new();
-    for _ in 0..batches {
+    let half_used = |store: &Store| store.usage().journal_used > store.usage().journal_bytes / 2;
+    for index in 0.. {
+        if index >= batches && (clean || half_used(&store)) {
+            break;
+        }
         let (batch, after) = model.batch(&mut random, rows);
         store.append(batch).unwrap();
         model = after;
@@ -40,7 +44,6 @@ fn age(options: StoreOptions, batches: u64, rows: usize, clean: bool) -> Aged {
         store.close(Some(b"the essentials")).unwrap();
     } else {
         store.write_essentials(b"the essentials").unwrap();
-        assert!(store.usage().journal_used > store.usage().journal_bytes / 2, "{:?}", store.usage());
     }
     Aged { disk, options, model, ever }
 }

@@ -34,6 +34,8 @@ pub struct Persisted {
     pub bytes_written: u64,
     /// Syncs asked of the disk for this batch.
     pub syncs: u32,
+    /// What live rows take of the quota now, as [`Usage::live_bytes`](super::Usage::live_bytes).
+    pub live_bytes: u64,
 }
 
 /// Collects the rows of the batch that is open.

@@ -2,8 +2,8 @@
 //!
 //! * **Cap.** A growth past the cap is refused with `StorageFull`.
 //! * **Constant length.** redb takes the length of the file it opens as its size, so the file is given its full
-//!   length before the open and redb never has to double it. redb's wish to shrink is noted and not followed, which
-//!   keeps the preallocated blocks; the next open has the full size again.
+//!   length before the open and redb never has to double it. redb's wish to shrink is not followed, which keeps
+//!   the preallocated blocks; the next open has the full size again.
 //! * **Held.** While redb opens, verifies and repairs, its writes are kept in memory in their order. They reach the
 //!   file only by [`Backend::release`], once the caller is sure that redb opened the state it should have. Else the
 //!   damaged file is left as it was found, for salvage.
@@ -13,7 +13,7 @@ use std::collections::btree_map::Entry;
 use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::{BackendError, StorageBackend};
 
@@ -34,7 +34,6 @@ pub(super) struct Backend(Arc<Shared>);
 struct Shared {
     file: Counted,
     cap: u64,
-    view: AtomicU64,
     cap_hit: AtomicBool,
     read_failed: AtomicBool,
     held: Held,
@@ -62,19 +61,18 @@ impl Backend {
         let len = found.max(cap);
         let steps = if len > found { vec![Step::Len(len)] } else { Vec::new() };
         let held = Writes { len, steps, pages: BTreeMap::new() };
-        Ok(Self::with(file, len, len, Some(held)))
+        Ok(Self::with(file, len, Some(held)))
     }
 
     /// A backend that writes through, on a new file.
     pub(super) fn through(file: Counted, cap: u64) -> Self {
-        Self::with(file, cap, 0, None)
+        Self::with(file, cap, None)
     }
 
-    fn with(file: Counted, cap: u64, view: u64, held: Option<Writes>) -> Self {
+    fn with(file: Counted, cap: u64, held: Option<Writes>) -> Self {
         Self(Arc::new(Shared {
             file,
             cap,
-            view: AtomicU64::new(view),
             cap_hit: AtomicBool::new(false),
             read_failed: AtomicBool::new(false),
             held: Held::new(held),
@@ -98,11 +96,6 @@ impl Backend {
 
     pub(super) fn file(&self) -> &Counted {
         &self.0.file
-    }
-
-    /// The size that redb works with: at most the cap, less after redb shrank.
-    pub(super) fn view(&self) -> u64 {
-        self.0.view.load(Ordering::Relaxed)
     }
 
     pub(super) fn cap(&self) -> u64 {
@@ -184,7 +177,6 @@ impl StorageBackend for Backend {
                 None => self.0.file.file().set_len(len)?,
             }
         }
-        self.0.view.store(len, Ordering::Relaxed);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use super::disk::{Disk, PAGE};
 use super::error::{OpenError, StoreError};
 use super::essentials;
 use super::journal::Journal;
-use super::log::{Log, Marker};
+use super::log::{Log, Manner, Marker};
 use super::overlay::{DELETES_MAX, Overlay};
 use super::page::{Slot, pages_of};
 use super::record;
@@ -57,7 +57,8 @@ impl Default for StoreOptions {
 pub struct Usage {
     /// Length of both files.
     pub file_bytes: u64,
-    /// What the rows are charged by [`stored_bytes`](super::stored_bytes). Deleted rows count until they are applied.
+    /// What live rows take of the quota: what [`stored_bytes`](super::stored_bytes) charges them, or the pages that they
+    /// take when that is more. Deleted rows count until they are applied.
     pub live_bytes: u64,
     /// What live rows may be charged: 75 % of what the row log can hold.
     pub quota_bytes: u64,
@@ -97,6 +98,8 @@ pub(super) struct Files {
     pub(super) log: Log,
     pub(super) overlay: Overlay,
     pub(super) last: BatchNumber,
+    /// The row log had no room for what waits; the number of deletes that waited then.
+    pub(super) blocked_at: Option<usize>,
 }
 
 impl Store {
@@ -160,6 +163,7 @@ impl Store {
             number,
             bytes_written: self.counters.bytes() - bytes,
             syncs: u32::try_from(self.counters.syncs() - syncs).unwrap_or(u32::MAX),
+            live_bytes: self.open.as_ref().map_or(0, Files::live_bytes),
         })
     }
 
@@ -238,7 +242,7 @@ impl Store {
         };
         Usage {
             file_bytes: files.log.file().file().len().unwrap_or(0) + files.journal.file_bytes(),
-            live_bytes: files.log.marker().charged + files.overlay.charged(),
+            live_bytes: files.live_bytes(),
             quota_bytes: files.log.capacity_bytes() / 4 * 3,
             journal_used: files.journal.used_bytes(),
             journal_bytes: files.journal.file_bytes(),
@@ -301,45 +305,79 @@ impl Store {
     }
 }
 
+/// A journal that cannot be applied, because the row log is full, still takes batches in this part of it, so that the
+/// caller can drop rows.
+const RESERVE_SHARE: u64 = 8;
+
+/// Deletes that must come in before a full row log is tried again.
+const DELETES_BEFORE_RETRY: usize = 16;
+
 impl Files {
     /// Applies everything that the overlay holds and starts the journal's next lap.
     pub(super) fn apply(&mut self, boot: u32) -> Result<(), StoreError> {
-        self.apply_as(boot, false)
+        self.apply_in(Manner::Usual, boot)
     }
 
-    fn apply_as(&mut self, boot: u32, whole: bool) -> Result<(), StoreError> {
+    /// What live rows take of the quota.
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.log.live_bytes() + self.overlay.charged()
+    }
+
+    fn apply_in(&mut self, manner: Manner, boot: u32) -> Result<(), StoreError> {
         if self.log.marker().applied == self.last && self.overlay.is_empty() {
             return Ok(());
         }
         let min_live_key = self.log.marker().min_live_key.max(self.overlay.min_live_key());
         let marker = Marker { applied: self.last, min_live_key, charged: 0, boot };
-        if let Err(error) = self.log.apply(&self.overlay, marker, whole) {
+        if let Err(error) = self.log.apply(&self.overlay, marker, manner) {
             if !self.log.wants_reopen() {
                 return Err(error);
             }
+            // Either redb had shrunk, or fewer steps at a time do.
             self.log.reopen()?;
-            self.log.apply(&self.overlay, marker, whole)?;
+            let manner = if manner == Manner::Whole { manner } else { Manner::Careful };
+            self.log.apply(&self.overlay, marker, manner)?;
         }
         self.overlay = Overlay::default();
         self.journal.restart();
+        self.blocked_at = None;
         Ok(())
     }
 
     fn append(&mut self, batch: Batch, boot: u32) -> Result<(), StoreError> {
         let pages = pages_of(record::payload_bytes_max(&batch));
-        if pages > self.journal.room_pages() || self.overlay.delete_count() > DELETES_MAX {
-            self.apply(boot)?;
+        if self.should_apply(pages) {
+            match self.apply(boot) {
+                Err(StoreError::Full(_)) if self.log.wants_reopen() && pages <= self.journal.room_pages() => {
+                    self.log.reopen()?;
+                    self.blocked_at = Some(self.overlay.delete_count());
+                }
+                result => result?,
+            }
         }
-        if pages > self.journal.capacity_pages() {
+        if pages > self.journal.capacity_pages() - self.journal.capacity_pages() / RESERVE_SHARE {
+            self.apply(boot)?;
             self.last = batch.number;
             self.take(batch);
-            return self.apply_as(boot, true);
+            return self.apply_in(Manner::Whole, boot);
         }
         record::write(&batch, &mut self.journal.writer);
         self.journal.append(batch.number)?;
         self.last = batch.number;
         self.take(batch);
         Ok(())
+    }
+
+    /// True when a record of so many pages asks for an apply first.
+    fn should_apply(&self, pages: u64) -> bool {
+        let room = self.journal.room_pages();
+        match self.blocked_at {
+            Some(deletes) => room < pages || self.overlay.delete_count() >= deletes + DELETES_BEFORE_RETRY,
+            None => {
+                let reserve = self.journal.capacity_pages() / RESERVE_SHARE;
+                room < pages.saturating_add(reserve) || self.overlay.delete_count() > DELETES_MAX
+            }
+        }
     }
 
     fn take(&mut self, batch: Batch) {

@@ -26,7 +26,8 @@ use super::disk::PAGE;
 use super::error::{StoreError, is_full};
 use super::fields::{u32_at, u64_at};
 use super::overlay::{Overlay, keys_of};
-use super::row::{Assembled, Assembler, Piece, piece_charge};
+use super::redb_page::tree_pages;
+use super::row::{Assembled, Assembler, Piece, charge};
 use crate::ids::{BatchNumber, RowKey};
 
 /// Name of the file.
@@ -42,7 +43,7 @@ const MARKER_MAGIC: [u8; 4] = *b"GWLM";
 /// Memory that redb may use for its cache, bytes.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
 
-/// One transaction removes at most one row for this many pages of the file.
+/// One transaction removes at most one run of rows for this many pages of the file.
 const CHUNK_SHARE: u64 = 12;
 
 /// The open row log.
@@ -52,6 +53,8 @@ pub(super) struct Log {
     database: Option<Database>,
     backend: Backend,
     marker: Marker,
+    /// Pages of the tree after the last apply.
+    pages: u64,
 }
 
 /// What the log says about itself.
@@ -73,7 +76,18 @@ pub(super) enum LogError {
     Unreadable(String),
 }
 
-/// What went over the rows found.
+/// How an apply is cut into transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Manner {
+    /// All of it in one.
+    Whole,
+    /// Deletes ahead when they are many.
+    Usual,
+    /// Deletes ahead a few at a time, which needs hardly any free page: the file was found full.
+    Careful,
+}
+
+/// What a walk over the rows found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Walk {
     pub(super) rows: u64,
@@ -91,7 +105,9 @@ impl Log {
             Ok((database, marker))
         });
         match opened {
-            Ok((database, Some(Ok(marker)))) => Ok(Self { database: Some(database), backend, marker }),
+            Ok((database, Some(Ok(marker)))) => {
+                Ok(Self { database: Some(database), backend, marker, pages: 0 })
+            }
             Ok((database, Some(Err(version)))) => {
                 drop_database(database);
                 Err(LogError::TooNew(version))
@@ -107,8 +123,10 @@ impl Log {
     }
 
     /// Lets the repair that opening made reach the file, and reserves the file's blocks.
-    pub(super) fn release(&self) -> Result<(), StoreError> {
-        Ok(self.backend.release()?)
+    pub(super) fn release(&mut self) -> Result<(), StoreError> {
+        self.backend.release()?;
+        self.count_pages();
+        Ok(())
     }
 
     /// Makes an empty log in an empty file.
@@ -131,14 +149,19 @@ impl Log {
         self.marker
     }
 
+    /// What the rows take: their charge or, when leaves are filled less than that assumes, the pages themselves.
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.marker.charged.max(self.pages * PAGE)
+    }
+
     /// Bytes that redb may fill.
     pub(super) fn capacity_bytes(&self) -> u64 {
         self.backend.cap().saturating_sub(PAGE)
     }
 
-    /// True when redb gave up part of the file and could not get it back by doubling: a reopen helps.
+    /// True when redb wanted to grow past the cap, which closed it. A reopen gives it back what it gave up earlier.
     pub(super) fn wants_reopen(&self) -> bool {
-        self.backend.cap_hit() && self.backend.view() < self.backend.cap()
+        self.backend.cap_hit()
     }
 
     /// Opens the file anew, which gives redb the whole of it again.
@@ -147,17 +170,16 @@ impl Log {
         if let Some(database) = self.database.take() {
             drop_database(database);
         }
-        let mut fresh = Self::open(file, cap).map_err(|error| match error {
+        let fresh = Self::open(file, cap).map_err(|error| match error {
             LogError::Damaged(what) | LogError::Unreadable(what) => StoreError::Corrupted(what),
             LogError::TooNew(_) => StoreError::Corrupted("its version changed".into()),
             LogError::Failed(error) => error,
         })?;
-        fresh.release()?;
         if fresh.marker.applied < self.marker.applied {
             return Err(StoreError::Corrupted("it fell back to an older state".into()));
         }
-        std::mem::swap(self, &mut fresh);
-        Ok(())
+        *self = fresh;
+        self.release()
     }
 
     /// Brings the log up to `marker`: removes and adds what the overlay says.
@@ -165,19 +187,40 @@ impl Log {
     /// One transaction, unless there are many deletes: each may touch a leaf of its own, and copy-on-write needs a
     /// free page for it. Then deletes go ahead in transactions of their own that leave the marker where it is; the
     /// journal still holds them and doing them twice is harmless. Rows are added with the marker only, so that the
-    /// table never holds rows of a batch that the marker does not cover. `whole` asks for one transaction always.
-    pub(super) fn apply(&mut self, overlay: &Overlay, marker: Marker, whole: bool) -> Result<(), StoreError> {
+    /// table never holds rows of a batch that the marker does not cover.
+    pub(super) fn apply(
+        &mut self,
+        overlay: &Overlay,
+        marker: Marker,
+        manner: Manner,
+    ) -> Result<(), StoreError> {
         let puts: Vec<(RowKey, &[u8])> = overlay.rows().collect();
-        let share = usize::try_from(self.backend.cap() / PAGE / CHUNK_SHARE).unwrap_or(usize::MAX).max(16);
-        let mut deletes = Vec::new();
-        for place in overlay.deletes() {
-            if deletes.len() >= share && !whole {
-                self.commit(&deletes, &[], self.marker)?;
-                deletes.clear();
+        let share = match manner {
+            Manner::Whole => usize::MAX,
+            Manner::Usual => {
+                usize::try_from(self.backend.cap() / PAGE / CHUNK_SHARE).unwrap_or(usize::MAX).max(16)
             }
+            Manner::Careful => 16,
+        };
+        let (mut deletes, mut runs, mut end) = (Vec::new(), 0, None);
+        for place in overlay.deletes() {
+            // Rows side by side share leaves, and a leaf that empties needs no copy.
+            let in_run = end.is_some_and(|end| end == place.key.0);
+            if !in_run && runs >= share {
+                self.commit(&deletes, &[], self.marker)?;
+                (deletes, runs) = (Vec::new(), 0);
+            }
+            runs += usize::from(!in_run);
+            end = place.key.0.checked_add(u64::from(place.pieces));
             deletes.extend(keys_of(place));
         }
-        self.commit(&deletes, &puts, Marker { charged: self.marker.charged, ..marker })
+        if manner == Manner::Careful {
+            self.commit(&deletes, &[], self.marker)?;
+            deletes.clear();
+        }
+        self.commit(&deletes, &puts, Marker { charged: self.marker.charged, ..marker })?;
+        self.count_pages();
+        Ok(())
     }
 
     /// The body of the row at `key`.
@@ -244,6 +287,10 @@ impl Log {
 
     pub(super) fn file(&self) -> &Counted {
         self.backend.file()
+    }
+
+    fn count_pages(&mut self) {
+        self.pages = tree_pages(self.backend.file().file()).unwrap_or(0);
     }
 
     fn commit(
@@ -364,13 +411,13 @@ fn change(
 ) -> Result<u64, StoreError> {
     for key in deletes {
         if let Some(old) = table.remove(key.0).map_err(redb_error)? {
-            charged = charged.saturating_sub(piece_charge(old.value().len()));
+            charged = charged.saturating_sub(charge(old.value()));
         }
     }
     for (key, piece) in puts {
-        charged += piece_charge(piece.len());
+        charged += charge(piece);
         if let Some(old) = table.insert(key.0, *piece).map_err(redb_error)? {
-            charged = charged.saturating_sub(piece_charge(old.value().len()));
+            charged = charged.saturating_sub(charge(old.value()));
         }
     }
     Ok(charged)

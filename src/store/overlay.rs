@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::batch::Place;
-use super::row::{Assembled, Assembler, Piece, fragments, piece_charge};
+use super::row::{Assembled, Assembler, Piece, charge, fragments};
 use crate::ids::RowKey;
 
 /// Deletes of applied rows that wait at most; more of them call for an apply, so that memory stays bounded.
@@ -22,9 +22,9 @@ pub(super) struct Overlay {
 impl Overlay {
     /// Adds an encoded piece.
     pub(super) fn insert(&mut self, key: RowKey, piece: Vec<u8>) {
-        self.charged += piece_charge(piece.len());
+        self.charged += charge(&piece);
         if let Some(old) = self.rows.insert(key, piece) {
-            self.charged -= piece_charge(old.len());
+            self.charged -= charge(&old);
         }
     }
 
@@ -33,7 +33,7 @@ impl Overlay {
         let mut found = false;
         for key in keys_of(place) {
             if let Some(piece) = self.rows.remove(&key) {
-                self.charged -= piece_charge(piece.len());
+                self.charged -= charge(&piece);
                 found = true;
             }
         }
@@ -49,7 +49,7 @@ impl Overlay {
         let fragments = fragments(parts);
         for key in &fragments {
             if let Some(piece) = self.rows.remove(key) {
-                self.charged -= piece_charge(piece.len());
+                self.charged -= charge(&piece);
             }
         }
         fragments.len()

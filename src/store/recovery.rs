@@ -14,7 +14,7 @@ use super::engine::{Files, OnCorrupt, StoreOptions};
 use super::error::{OpenError, StoreError, is_full};
 use super::essentials;
 use super::journal::{Found, JOURNAL, Journal, Scan, Slots};
-use super::log::{LOG, LOG_VERSION, Log, LogError, Marker};
+use super::log::{LOG, LOG_VERSION, Log, LogError, Manner, Marker};
 use super::overlay::Overlay;
 use super::page::{JOURNAL_VERSION, Slot};
 use super::record::Content;
@@ -227,7 +227,7 @@ impl Opening<'_> {
         self.make_room(&*file)?;
         let expected = expected_applied(journal, known);
         let what = match self.try_log_twice()? {
-            Ok(log) if log.marker().applied >= expected => {
+            Ok(mut log) if log.marker().applied >= expected => {
                 log.release().map_err(open_error)?;
                 return Ok((log, false));
             }
@@ -361,7 +361,7 @@ impl Opening<'_> {
             self.lost_numbers = true;
         }
         self.note_unfinished(&journal, &scan, last);
-        Ok(Files { journal, log, overlay, last })
+        Ok(Files { journal, log, overlay, last, blocked_at: None })
     }
 
     /// Takes whole rows out of the pages that are left of damaged batches between `after` and `before`.
@@ -423,7 +423,7 @@ impl Opening<'_> {
         self.recovery.clean =
             known.slot.clean && known.slots == Slots::Sure && self.recovery.damage.is_empty();
         self.recovery.last_batch = files.last;
-        self.recovery.live_bytes = marker.charged + files.overlay.charged();
+        self.recovery.live_bytes = files.live_bytes();
         if !self.recovery.damage.is_empty() {
             self.recovery.essentials = essentials::read(self.disk).map(|found| found.bytes);
         }
@@ -514,9 +514,9 @@ fn fill(log: &mut Log, salvage: &Salvage, damaged: &dyn File, marker: Marker) ->
         if bite.charged() < BITE {
             return Ok(());
         }
-        log.apply(&std::mem::take(&mut bite), marker, false)
+        log.apply(&std::mem::take(&mut bite), marker, Manner::Usual)
     })?;
-    log.apply(&bite, marker, false)
+    log.apply(&bite, marker, Manner::Usual)
 }
 
 fn open_error(error: StoreError) -> OpenError {

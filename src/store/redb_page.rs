@@ -1,4 +1,4 @@
-//! redb's pages, read without redb, as far as salvage needs them.
+//! redb's pages, read without redb: for salvage, and to count how many the rows take.
 //!
 //! redb's file format 3, all little-endian, pages of 4 KiB, page number n at byte 4096 × (n + 1):
 //!
@@ -15,12 +15,16 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use super::disk::{File, PAGE, PAGE_BYTES};
 use super::fields::{u16_at, u32_at, u64_at};
 use crate::ids::RowKey;
 
 const MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1a, 0x0a, 0xa9, 0x0d, 0x0a];
 const LEAF: u8 = 1;
 const BRANCH: u8 = 2;
+
+/// Deeper than any tree in a file of this size.
+pub(super) const DEPTH_MAX: usize = 12;
 
 /// Entries that fit a page at most.
 const ENTRIES_MAX: usize = 340;
@@ -105,6 +109,42 @@ impl Node {
         }
         Some(Self::Leaf(entries))
     }
+}
+
+/// Pages of the table's tree in a file that redb wrote and synced. Reads its branches and one leaf for each of the
+/// lowest ones. `None` when something does not read as it should.
+pub(super) fn tree_pages(file: &dyn File) -> Option<u64> {
+    let list = *table_lists(&read_page(file, None)?).first()?;
+    let root = log_root(&read_page(file, Some(list))?)?;
+    pages_below(file, root, DEPTH_MAX)
+}
+
+fn pages_below(file: &dyn File, number: u32, depth: usize) -> Option<u64> {
+    let Node::Branch { children, .. } = Node::read(&read_page(file, Some(number))?)? else {
+        return Some(1);
+    };
+    let depth = depth.checked_sub(1)?;
+    let first = pages_below(file, (*children.first()?)?, depth)?;
+    if first == 1 {
+        return (children.len() as u64).checked_add(1);
+    }
+    let mut pages = first.checked_add(1)?;
+    for child in children.iter().skip(1) {
+        pages = pages.checked_add(pages_below(file, (*child)?, depth)?)?;
+    }
+    Some(pages)
+}
+
+/// The page with this number; `None` names the first page, which has none.
+pub(super) fn read_page(file: &dyn File, number: Option<u32>) -> Option<Vec<u8>> {
+    let mut page = vec![0; PAGE_BYTES];
+    file.read(offset_of(number), &mut page).ok()?;
+    Some(page)
+}
+
+/// Where a page begins in the file.
+pub(super) fn offset_of(number: Option<u32>) -> u64 {
+    number.map_or(0, |number| u64::from(number).saturating_add(1).saturating_mul(PAGE))
 }
 
 fn page_number(reference: u64) -> Option<u32> {

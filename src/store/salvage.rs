@@ -14,14 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;
 
-use super::disk::{File, PAGE, PAGE_BYTES};
+use super::disk::{File, PAGE};
 use super::log::Marker;
-use super::redb_page::{Node, log_root, table_lists};
+use super::redb_page::{DEPTH_MAX, Node, log_root, offset_of, read_page, table_lists};
 use super::row::{Part, Piece, fragments};
 use crate::ids::{BatchNumber, RowKey};
-
-/// Deeper than any tree in a file of this size.
-const DEPTH_MAX: usize = 12;
 
 /// What was found in a damaged file.
 #[derive(Debug, Default)]
@@ -238,17 +235,6 @@ enum Taken {
     Yes,
     OutOfRange,
     Damaged,
-}
-
-/// The page with this number; `None` names the first page, which has none.
-fn read_page(file: &dyn File, number: Option<u32>) -> Option<Vec<u8>> {
-    let mut page = vec![0; PAGE_BYTES];
-    file.read(offset_of(number), &mut page).ok()?;
-    Some(page)
-}
-
-fn offset_of(number: Option<u32>) -> u64 {
-    number.map_or(0, |number| u64::from(number).saturating_add(1).saturating_mul(PAGE))
 }
 
 fn is_node(file: &dyn File, number: u32) -> bool {
