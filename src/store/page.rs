@@ -260,7 +260,7 @@ mod tests {
     fn a_record_reads_back_page_by_page() {
         let mut writer = RecordWriter::default();
         for len in [1, 15, PAGE_PAYLOAD_BYTES, PAGE_PAYLOAD_BYTES + 1, 20_000] {
-            let payload: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+            let payload: Vec<u8> = (0..=250u8).cycle().take(len).collect();
             writer.clear();
             for chunk in payload.chunks(777) {
                 writer.push(chunk);
