@@ -1,7 +1,6 @@
 //! The program: reads the command line and the environment, and ends with the documented exit status.
 
 use std::env;
-use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,7 +44,7 @@ fn run(config: Option<&Path>, io: &mut Io<'_>) -> ExitCode {
         }
     };
     // systemd says so when standard error is its journal.
-    let under_journald = env::var_os("JOURNAL_STREAM") != None::<OsString>;
+    let under_journald = env::var_os("JOURNAL_STREAM").is_some();
     logging::start(loaded.config.log, under_journald);
     let acl = loaded.config.auth.acl_file.is_some().then_some(loaded.acl);
     match net::run(&loaded.config, loaded.users, acl) {

@@ -14,7 +14,6 @@ impl Random {
     }
 
     /// The next number, uniform over all 64 bits.
-    #[expect(clippy::should_implement_trait, reason = "an endless sequence is no iterator to be collected")]
     pub const fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;

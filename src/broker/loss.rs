@@ -180,8 +180,7 @@ impl Losses {
                 let rest = self.next;
                 self.next = self.next.wrapping_add(1);
                 self.numbers.insert((Box::from("*"), old.reason), rest);
-                self.receipts
-                    .insert(rest, LossReceipt { queue: "*".into(), messages: 0, bytes: 0, ..old.clone() });
+                self.receipts.insert(rest, LossReceipt { queue: "*".into(), messages: 0, bytes: 0, ..old });
                 rest
             }
         };

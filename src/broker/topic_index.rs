@@ -229,8 +229,8 @@ mod tests {
 
     fn matching(patterns: &[&str], address: &str) -> Vec<usize> {
         let mut index = TopicIndex::new(1);
-        for (n, pattern) in patterns.iter().enumerate() {
-            index.insert(mqtt_levels(pattern), n as u32, ());
+        for (n, pattern) in (0..).zip(patterns) {
+            index.insert(mqtt_levels(pattern), n, ());
         }
         let mut found = Vec::new();
         index.matches(address, &mut |queue, ()| found.push(queue as usize));
@@ -266,13 +266,13 @@ mod tests {
     fn removing_every_binding_frees_every_node() {
         let mut index = TopicIndex::new(1);
         let patterns = ["a/b", "a/+", "a/#", "#", "a/b/c/d", "+/+/x"];
-        for (n, pattern) in patterns.iter().enumerate() {
-            assert!(index.insert(mqtt_levels(pattern), n as u32, n));
-            assert!(!index.insert(mqtt_levels(pattern), n as u32, n));
+        for (n, pattern) in (0..).zip(&patterns) {
+            assert!(index.insert(mqtt_levels(pattern), n, n));
+            assert!(!index.insert(mqtt_levels(pattern), n, n));
         }
-        for (n, pattern) in patterns.iter().enumerate() {
-            assert!(index.remove(mqtt_levels(pattern), n as u32));
-            assert!(!index.remove(mqtt_levels(pattern), n as u32));
+        for (n, pattern) in (0..).zip(&patterns) {
+            assert!(index.remove(mqtt_levels(pattern), n));
+            assert!(!index.remove(mqtt_levels(pattern), n));
         }
         assert_eq!(index.nodes(), 1);
     }

@@ -28,7 +28,6 @@ use crate::message::{Assurance, Message};
 use crate::time::{Mono, Now};
 
 /// What a connection may use while it handles an input.
-
 pub struct Context<'a> {
     pub now: Now,
     pub broker: &'a mut Broker,

@@ -2,7 +2,6 @@
 //!
 //! The queue is bounded: when it is full, a connection waits for its CONNECT deadline like any slow client.
 
-#![expect(clippy::disallowed_methods, reason = "the worker threads are made here")]
 #![expect(clippy::disallowed_types, reason = "two threads share one end of a queue, outside the core")]
 
 use std::sync::{Arc, Mutex, mpsc};
