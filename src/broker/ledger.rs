@@ -263,6 +263,11 @@ impl Ledger {
             || self.pending_rows >= PENDING_ROWS_MAX
     }
 
+    /// Enough waits that closing the batch is worth a commit.
+    pub const fn is_bulky(&self) -> bool {
+        self.pending_bytes >= limits::BATCH_BYTES_SOFT || self.pending_rows >= PENDING_ROWS_MAX / 4
+    }
+
     /// Bytes of rows that somebody needs.
     pub const fn live_bytes(&self) -> u64 {
         self.live_bytes

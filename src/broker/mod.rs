@@ -5,9 +5,10 @@
 //! [`Broker::close_batch`], and [`Broker::persisted`] says that it is there.
 //!
 //! Rooms: `topic_index` matches, `queue` holds, `publish` routes, `session` opens and ends, `delivery` hands over and
-//! settles, `retained` remembers, `ledger` and `rows` write, `recovery` reads.
+//! settles, `collection` does so for readings, `retained` remembers, `ledger` and `rows` write, `recovery` reads.
 
 mod budget;
+mod collection;
 mod delivery;
 mod event;
 mod gate;
@@ -31,6 +32,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub use budget::FlashBudget;
+pub use collection::{CollectionPlan, Flushable};
 pub use event::{Delivery, Event};
 pub use gate::Gate;
 pub use held::Held;
@@ -39,7 +41,7 @@ use loss::Losses;
 pub use loss::{LossReason, LossReceipt};
 pub use publish::{Publish, Routed};
 use queue::Queue;
-pub use queue::{Overflow, QueueBounds, QueueIndex, SubscribeOptions};
+pub use queue::{Overflow, QueueBounds, QueueIndex, QueueKind, SubscribeOptions};
 pub use recovery::{Recovered, RecoverySummary};
 use retained::Retained;
 use rows::RecordKey;
@@ -103,6 +105,9 @@ pub struct Broker {
     queues: Vec<Option<Queue>>,
     free: Vec<u32>,
     sessions: Map<Box<str>, QueueIndex>,
+    collections: BTreeMap<Box<str>, QueueIndex>,
+    /// A collection has readings that were not handed over.
+    has_readings: bool,
     durable: BTreeMap<QueueId, QueueIndex>,
     index: TopicIndex<SubscribeOptions>,
     retained: Retained,
@@ -137,6 +142,8 @@ impl Broker {
             queues: Vec::new(),
             free: Vec::new(),
             sessions: collections::map(seed),
+            collections: BTreeMap::new(),
+            has_readings: false,
             durable: BTreeMap::new(),
             index: TopicIndex::new(seed ^ 1),
             retained: Retained::default(),

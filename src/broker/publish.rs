@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::held::{Held, RETAINED, TAKER_CONNECTED};
 use super::ledger::Urgency;
 use super::loss::LossReason;
-use super::queue::{Entry, Overflow, QueueIndex};
+use super::queue::{Entry, Overflow, QueueIndex, QueueKind, SubscribeOptions};
 use super::rows::WindowChange;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::ConnectionId;
@@ -39,7 +39,7 @@ pub struct Routed {
 
 /// How the takers of one message bear on its batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Elision {
+pub(super) enum Elision {
     NoDurableTaker,
     /// Every durable taker is a consumer that was handed the message and answers fast.
     Likely,
@@ -47,7 +47,7 @@ enum Elision {
 }
 
 impl Elision {
-    const fn with(self, likely: bool) -> Self {
+    pub(super) const fn with(self, likely: bool) -> Self {
         match self {
             Self::Unlikely => Self::Unlikely,
             _ if likely => Self::Likely,
@@ -146,8 +146,7 @@ impl Broker {
         }
         let matches = self.match_queues(&held.message.address);
         for (queue, options) in &matches {
-            let assurance = held.message.assurance.min(options.assurance_max);
-            self.offer(now, *queue, &held, assurance, &mut elision);
+            self.offer(now, *queue, &held, *options, &mut elision);
         }
         let queues = matches.len();
         self.matches = matches;
@@ -157,13 +156,13 @@ impl Broker {
     }
 
     /// The queues that want `address`, each once with the best of its matching options. [MQTT-3.3.5-1]
-    fn match_queues(&mut self, address: &str) -> Vec<(QueueIndex, super::SubscribeOptions)> {
+    fn match_queues(&mut self, address: &str) -> Vec<(QueueIndex, SubscribeOptions)> {
         self.publish_number += 1;
         let number = self.publish_number;
         let mut matches = std::mem::take(&mut self.matches);
         matches.clear();
         let queues = &mut self.queues;
-        self.index.matches(address, &mut |index, options: super::SubscribeOptions| {
+        self.index.matches(address, &mut |index, options: SubscribeOptions| {
             let Some(queue) = queues.get_mut(index as usize).and_then(Option::as_mut) else { return };
             if queue.visit.0 == number {
                 if let Some((_, best)) = matches.get_mut(queue.visit.1 as usize) {
@@ -183,10 +182,15 @@ impl Broker {
         now: Now,
         index: QueueIndex,
         held: &Rc<Held>,
-        assurance: Assurance,
+        options: SubscribeOptions,
         elision: &mut Elision,
     ) {
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        if queue.kind == QueueKind::Collection {
+            self.collect(now, index, held, options.assurance_max, elision);
+            return;
+        }
+        let assurance = held.message.assurance.min(options.assurance_max);
         if assurance == Assurance::AtMostOnce {
             // Neither kept for an offline session nor queued behind a full output.
             if let Some(consumer) = queue.consumer {
@@ -337,6 +341,8 @@ impl Broker {
     fn heaviest_queue(&self, reason: LossReason) -> Option<QueueIndex> {
         let may_lose = |queue: &&super::Queue| {
             !queue.ready.is_empty()
+                // Readings have a part of the window that is theirs; their own bound keeps them in it.
+                && queue.kind != QueueKind::Collection
                 && (reason != LossReason::FlashQuota || queue.durable)
                 && queue.bounds.overflow == Overflow::DropOldest
         };
@@ -378,6 +384,7 @@ fn message_of(now: Now, publish: Publish<'_>) -> Message {
         assurance: publish.assurance,
         retain: publish.retain,
         received_at: now.wall,
+        received_trusted: now.wall_trusted,
         properties: Bytes::new(),
     }
 }

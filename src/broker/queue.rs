@@ -41,6 +41,34 @@ pub struct SubscribeOptions {
     pub assurance_max: Assurance,
 }
 
+/// What a queue is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum QueueKind {
+    /// An MQTT session: one consumer, its connection.
+    #[default]
+    Session,
+    /// A collection of readings: taken out by `gateway`, in order, and settled once they are in `series.redb`.
+    Collection,
+}
+
+impl QueueKind {
+    /// The byte that stands for it on flash.
+    pub(super) const fn code(self) -> u8 {
+        match self {
+            Self::Session => 0,
+            Self::Collection => 1,
+        }
+    }
+
+    pub(super) const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Session),
+            1 => Some(Self::Collection),
+            _ => None,
+        }
+    }
+}
+
 /// A message in a queue.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
@@ -110,7 +138,8 @@ pub(super) const TAG_MAX: u32 = 65_535;
 #[derive(Debug)]
 pub(super) struct Queue {
     pub id: QueueId,
-    /// The session's client identifier.
+    pub kind: QueueKind,
+    /// The session's client identifier, or the collection's name.
     pub name: Box<str>,
     pub durable: bool,
     /// The connection that opened the session; it attaches as consumer once its CONNACK may leave.
@@ -151,12 +180,17 @@ pub(super) struct Queue {
     /// Number of the publish that last visited this queue, and where its match stands: overlapping filters deliver
     /// once.
     pub visit: (u64, u32),
+    /// Messages that left at the front of `ready`: the sequence of the oldest one that is there.
+    pub popped: u64,
+    /// Sequence of the first reading that was not handed over yet. Collections only.
+    pub handed: u64,
 }
 
 impl Queue {
     pub fn new(id: QueueId, name: Box<str>, durable: bool, bounds: QueueBounds) -> Self {
         Self {
             id,
+            kind: QueueKind::Session,
             name,
             durable,
             owner: None,
@@ -181,6 +215,8 @@ impl Queue {
             dropped: 0,
             in_flight_bytes: 0,
             visit: (0, 0),
+            popped: 0,
+            handed: 0,
         }
     }
 
@@ -202,6 +238,7 @@ impl Queue {
     /// The oldest message that may be dropped: one that is not in flight.
     pub fn pop_oldest(&mut self) -> Option<Entry> {
         let entry = self.ready.pop_front()?;
+        self.popped += 1;
         self.discharge(&entry);
         Some(entry)
     }
@@ -209,6 +246,7 @@ impl Queue {
     /// The newest message, for a queue that refuses what does not fit.
     pub fn pop_newest(&mut self) -> Option<Entry> {
         let entry = self.ready.pop_back()?;
+        self.handed = self.handed.min(self.popped + self.ready.len() as u64);
         self.discharge(&entry);
         Some(entry)
     }

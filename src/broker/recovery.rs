@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use super::collection::UNBOUNDED;
 use super::held::{Held, RETAINED, Stage, TAKER_CONNECTED, TAKER_RETAIN, Taker, TakerSet};
-use super::queue::{Entry, Flight, InFlight, Queue};
+use super::queue::{Entry, Flight, InFlight, Queue, QueueKind};
 use super::rows::{self, RecordKey, RowKind, SessionRecord, Settled, StoredChange};
 use super::will::Will;
 use super::{Broker, LossReason, Policy, mqtt_levels};
@@ -109,7 +110,7 @@ impl Recovered {
         for index in broker.durable.values().copied().collect::<Vec<_>>() {
             broker.keep_queue_bounds(now, index);
         }
-        summary.sessions = broker.durable.len();
+        summary.sessions = broker.sessions.len();
         summary.queued = broker.queues.iter().flatten().map(|queue| queue.entries().count()).sum();
         summary.retained = broker.retained.len();
         summary.wills = wills.len();
@@ -343,6 +344,9 @@ impl Recovered {
 
 fn recover_session(broker: &mut Broker, now: Now, id: QueueId, content: &[u8]) -> Option<()> {
     let record = SessionRecord::read(content)?;
+    if record.kind == QueueKind::Collection {
+        return recover_collection(broker, id, record.name);
+    }
     if broker.sessions.contains_key(&record.name) {
         return None;
     }
@@ -367,6 +371,19 @@ fn recover_session(broker: &mut Broker, now: Now, id: QueueId, content: &[u8]) -
         broker.ledger.touch_soon(now.mono, RecordKey::Session(id));
     }
     broker.expire_later(now.mono, std::time::Duration::MAX);
+    Some(())
+}
+
+/// A collection has no bounds and no bindings until the configuration gives them.
+fn recover_collection(broker: &mut Broker, id: QueueId, name: Box<str>) -> Option<()> {
+    if broker.collections.contains_key(&name) {
+        return None;
+    }
+    let mut queue = Queue::new(id, name, true, UNBOUNDED);
+    queue.kind = QueueKind::Collection;
+    queue.record_batch = broker.ledger.persisted();
+    broker.insert(queue);
+    broker.has_readings = true;
     Some(())
 }
 
@@ -459,6 +476,7 @@ impl Broker {
             assurance: Assurance::AtMostOnce,
             retain: false,
             received_at: now.wall,
+            received_trusted: now.wall_trusted,
             properties: bytes::Bytes::new(),
         };
         for record in self.losses.add(what, LossReason::Damage, &message, RowKey(0)) {

@@ -105,6 +105,7 @@ mod tests {
             assurance: Assurance::AtMostOnce,
             retain: true,
             received_at: Wall(0),
+            received_trusted: true,
             properties: Bytes::new(),
         };
         Held::new(message, &Rc::new(Cell::new(0)))

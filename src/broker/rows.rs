@@ -3,7 +3,7 @@
 //! Every reader answers `None` for bytes that are not such a row; recovery counts and skips them.
 
 use super::held::{RETAINED, Taker};
-use super::queue::{Queue, SubscribeOptions};
+use super::queue::{Queue, QueueKind, SubscribeOptions};
 use super::will::Will;
 use crate::ids::{QueueId, RowKey};
 use crate::message::record::{Reader, put_bytes, put_integer, put_message, read_message};
@@ -353,9 +353,10 @@ pub(super) fn read_record(body: &[u8]) -> Option<(RecordKey, Option<&[u8]>)> {
     (reader.byte()? == 1).then(|| (key, Some(reader.remaining())))
 }
 
-/// A session as its record holds it.
+/// A session, or another queue, as its record holds it: kind (byte), name, and what follows in [`SessionRecord::put`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct SessionRecord {
+    pub kind: QueueKind,
     pub name: Box<str>,
     pub detached: Option<Stamp>,
     pub subscriptions: Vec<(Box<str>, Assurance)>,
@@ -374,10 +375,13 @@ impl SessionRecord {
             .map(|f| (f.tag, f.entry.held.place.get().key))
             .filter(|(_, key)| *key != RowKey(0))
             .collect();
+        // A collection's bindings come from the configuration.
+        let kept = queue.subscriptions.iter().filter(|_| queue.kind == QueueKind::Session);
         Self {
+            kind: queue.kind,
             name: queue.name.clone(),
             detached: queue.detached,
-            subscriptions: queue.subscriptions.iter().map(|(f, o)| (f.clone(), o.assurance_max)).collect(),
+            subscriptions: kept.map(|(f, o)| (f.clone(), o.assurance_max)).collect(),
             publisher_window: queue.publisher_window.iter().copied().collect(),
             releasing: queue.releasing.iter().copied().collect(),
             tagged,
@@ -385,6 +389,7 @@ impl SessionRecord {
     }
 
     pub fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.kind.code());
         put_bytes(out, self.name.as_bytes());
         put_stamp(out, self.detached);
         put_integer(out, self.subscriptions.len() as u64);
@@ -409,7 +414,8 @@ impl SessionRecord {
 
     pub fn read(content: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(content);
-        let mut record = Self { name: reader.string()?.into(), ..Self::default() };
+        let kind = QueueKind::from_code(reader.byte()?)?;
+        let mut record = Self { kind, name: reader.string()?.into(), ..Self::default() };
         record.detached = read_stamp(&mut reader)?;
         for _ in 0..reader.integer()? {
             let filter = reader.string()?.into();

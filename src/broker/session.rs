@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::held::TAKER_RETAIN;
 use super::ledger::Urgency;
 use super::loss::LossReason;
-use super::queue::{Consumer, Entry, Flight, Queue, QueueBounds, QueueIndex, SubscribeOptions};
+use super::queue::{Consumer, Entry, Flight, Queue, QueueBounds, QueueIndex, QueueKind, SubscribeOptions};
 use super::rows::RecordKey;
 use super::will::{Will, WillNumber};
 use super::{Broker, Event, Gate, mqtt_levels};
@@ -201,7 +201,7 @@ impl Broker {
     pub fn publish_will(&mut self, now: Now, number: WillNumber) {
         let Some(will) = self.wills.remove(&number.0) else { return };
         self.ledger.touch(now.mono, RecordKey::Will(number.0), Urgency::Now);
-        let message = Message { received_at: now.wall, ..will.message };
+        let message = Message { received_at: now.wall, received_trusted: now.wall_trusted, ..will.message };
         self.publish_message(now, message, None);
     }
 
@@ -229,7 +229,7 @@ impl Broker {
     }
 
     pub(super) fn insert(&mut self, queue: Queue) -> QueueIndex {
-        let (name, durable, id) = (queue.name.clone(), queue.durable, queue.id);
+        let (name, durable, id, kind) = (queue.name.clone(), queue.durable, queue.id, queue.kind);
         let at = match self.free.pop() {
             Some(at) => {
                 if let Some(place) = self.queues.get_mut(at as usize) {
@@ -242,7 +242,10 @@ impl Broker {
                 u32::try_from(self.queues.len() - 1).expect("sessions_max bounds the queues")
             }
         };
-        self.sessions.insert(name, QueueIndex(at));
+        match kind {
+            QueueKind::Session => drop(self.sessions.insert(name, QueueIndex(at))),
+            QueueKind::Collection => drop(self.collections.insert(name, QueueIndex(at))),
+        }
         if durable {
             self.durable.insert(id, QueueIndex(at));
         }
@@ -311,9 +314,17 @@ impl Broker {
     }
 
     /// Ends a session with all it holds. Answers the batch that says so, when flash knows the session.
-    fn end(&mut self, now: Now, index: QueueIndex, urgency: Urgency) -> Option<crate::ids::BatchNumber> {
+    pub(super) fn end(
+        &mut self,
+        now: Now,
+        index: QueueIndex,
+        urgency: Urgency,
+    ) -> Option<crate::ids::BatchNumber> {
         let queue = self.queues.get_mut(index.0 as usize).and_then(Option::take)?;
-        self.sessions.remove(&*queue.name);
+        match queue.kind {
+            QueueKind::Session => drop(self.sessions.remove(&*queue.name)),
+            QueueKind::Collection => drop(self.collections.remove(&*queue.name)),
+        }
         for filter in queue.subscriptions.keys() {
             self.index.remove(mqtt_levels(filter), index.0);
             self.system_subscriptions -= usize::from(is_system(filter));

@@ -1,7 +1,7 @@
 //! What the broker shows of itself: figures for `status`, metrics and `$SYS`.
 
 use super::loss::{LossReason, LossReceipt};
-use super::queue::Queue;
+use super::queue::{Queue, QueueKind};
 use super::{Broker, Counters};
 use crate::ids::BatchNumber;
 
@@ -32,6 +32,7 @@ pub struct BrokerStatus {
 #[derive(Clone, Debug)]
 pub struct QueueStatus {
     pub name: Box<str>,
+    pub kind: QueueKind,
     pub durable: bool,
     pub connected: bool,
     pub subscriptions: usize,
@@ -51,7 +52,7 @@ impl Broker {
         let queues = || self.queues.iter().flatten();
         BrokerStatus {
             counters: self.counters,
-            sessions: queues().count(),
+            sessions: self.sessions.len(),
             sessions_connected: queues().filter(|queue| queue.owner.is_some()).count(),
             subscriptions: queues().map(|queue| queue.subscriptions.len()).sum(),
             retained: self.retained.len(),
@@ -73,6 +74,7 @@ impl Broker {
     pub fn queue_status(&self) -> impl Iterator<Item = QueueStatus> {
         self.queues.iter().flatten().map(|queue: &Queue| QueueStatus {
             name: queue.name.clone(),
+            kind: queue.kind,
             durable: queue.durable,
             connected: queue.owner.is_some(),
             subscriptions: queue.subscriptions.len(),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Gateway, GatewayCounters};
-use crate::broker::{LossReceipt, QueueStatus};
+use crate::broker::{LossReceipt, QueueKind, QueueStatus};
 use crate::store::batch::Persisted;
 use crate::time::Now;
 
@@ -141,6 +141,10 @@ impl Gateway {
 fn queue_json(queue: &QueueStatus) -> Value {
     json!({
         "name": queue.name,
+        "kind": match queue.kind {
+            QueueKind::Session => "session",
+            QueueKind::Collection => "collection",
+        },
         "durable": queue.durable,
         "connected": queue.connected,
         "subscriptions": queue.subscriptions,

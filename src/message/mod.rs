@@ -54,6 +54,8 @@ pub struct Message {
     pub retain: bool,
     /// Wall clock when the gateway took the message, milliseconds since 1970.
     pub received_at: Wall,
+    /// The wall clock was trusted then; else `received_at` is an estimate.
+    pub received_trusted: bool,
     /// The publisher's properties as encoded by its protocol; empty for MQTT 3.
     pub properties: Bytes,
 }

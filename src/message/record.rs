@@ -99,9 +99,10 @@ impl<'a> Reader<'a> {
 
 const FLAG_RETAIN: u8 = 0x04;
 const FLAG_PROPERTIES: u8 = 0x08;
+const FLAG_ESTIMATED: u8 = 0x10;
 
-/// Appends the stored form of a message: flags (bits 0-1 assurance, bit 2 retain, bit 3 properties follow),
-/// received_at (integer, ms), address (bytes), properties (bytes, only with bit 3), body (all that is left).
+/// Appends the stored form of a message: flags (bits 0-1 assurance, bit 2 retain, bit 3 properties follow, bit 4 received_at
+/// is an estimate), received_at (integer, ms), address (bytes), properties (bytes, only with bit 3), body (all that is left).
 pub fn put_message(out: &mut Vec<u8>, message: &Message) {
     let mut flags = message.assurance.code();
     if message.retain {
@@ -109,6 +110,9 @@ pub fn put_message(out: &mut Vec<u8>, message: &Message) {
     }
     if !message.properties.is_empty() {
         flags |= FLAG_PROPERTIES;
+    }
+    if !message.received_trusted {
+        flags |= FLAG_ESTIMATED;
     }
     out.push(flags);
     put_integer(out, message.received_at.0);
@@ -122,7 +126,7 @@ pub fn put_message(out: &mut Vec<u8>, message: &Message) {
 /// Reads what [`put_message`] wrote, to the end of the record. `None` when the bytes are not such a form.
 pub fn read_message(reader: &mut Reader<'_>) -> Option<Message> {
     let flags = reader.byte()?;
-    if flags & !(0x03 | FLAG_RETAIN | FLAG_PROPERTIES) != 0 {
+    if flags & !(0x03 | FLAG_RETAIN | FLAG_PROPERTIES | FLAG_ESTIMATED) != 0 {
         return None;
     }
     let assurance = Assurance::from_code(flags & 0x03)?;
@@ -131,7 +135,15 @@ pub fn read_message(reader: &mut Reader<'_>) -> Option<Message> {
     let properties =
         if flags & FLAG_PROPERTIES != 0 { Bytes::copy_from_slice(reader.bytes()?) } else { Bytes::new() };
     let body = Bytes::copy_from_slice(reader.remaining());
-    Some(Message { address, body, assurance, retain: flags & FLAG_RETAIN != 0, received_at, properties })
+    Some(Message {
+        address,
+        body,
+        assurance,
+        retain: flags & FLAG_RETAIN != 0,
+        received_at,
+        received_trusted: flags & FLAG_ESTIMATED == 0,
+        properties,
+    })
 }
 
 #[cfg(test)]
@@ -168,6 +180,7 @@ mod tests {
             assurance: Assurance::ExactlyOnce,
             retain: true,
             received_at: Wall(1_791_754_335_817),
+            received_trusted: false,
             properties: Bytes::from_static(b"p"),
         };
         let mut out = Vec::new();

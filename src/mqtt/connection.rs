@@ -352,6 +352,7 @@ impl Connection {
             assurance: assurance(will.qos),
             retain: will.retain,
             received_at: context.now.wall,
+            received_trusted: context.now.wall_trusted,
             properties: bytes::Bytes::new(),
         });
         let Some(users) = context.users else {
