@@ -99,7 +99,7 @@ impl<'a> Engine<'a> {
     /// Sends the warm-up as fast as the window allows and waits for its end; forgets its latencies.
     pub fn warm_up(&mut self) -> io::Result<()> {
         let goal = self.plan.warm_up;
-        while self.sent < goal || !self.is_drained() {
+        while self.sent < goal || !self.is_drained()? {
             self.fill(goal);
             self.step(STALL)?;
         }
@@ -119,7 +119,7 @@ impl<'a> Engine<'a> {
                 Amount::Time(duration) if elapsed >= duration => return Ok(()),
                 Amount::Time(_) => u64::MAX,
             };
-            if self.sent >= goal && self.is_drained() {
+            if self.sent >= goal && self.is_drained()? {
                 return Ok(());
             }
             let Some(rate) = self.plan.rate else {
@@ -147,11 +147,12 @@ impl<'a> Engine<'a> {
         self.publishers.iter().map(Publisher::sent).collect()
     }
 
-    /// Everything sent is acknowledged and delivered.
-    fn is_drained(&self) -> bool {
-        self.missing() == 0
+    /// Sends what is encoded; true when everything sent is acknowledged and delivered, and every answer is out.
+    fn is_drained(&mut self) -> io::Result<bool> {
+        self.flush_all()?;
+        Ok(self.missing() == 0
             && self.publishers.iter().all(Publisher::is_idle)
-            && self.links.iter().all(|l| l.unsent() == 0)
+            && self.links.iter().all(|l| l.unsent() == 0))
     }
 
     /// Deliveries that are still to come.
@@ -215,7 +216,7 @@ impl<'a> Engine<'a> {
         if silence >= STALL {
             self.lost += self.missing();
         }
-        if silence >= GIVE_UP && !self.is_drained() {
+        if silence >= GIVE_UP && !self.is_drained()? {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 "the broker owes acknowledgements and is silent",
