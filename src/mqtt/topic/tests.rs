@@ -1,3 +1,5 @@
+//! The rules of names and filters, and the relations between filters, against examples and against each other.
+
 use std::collections::BTreeSet;
 
 use super::*;
