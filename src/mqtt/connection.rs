@@ -187,6 +187,10 @@ impl Connection {
             ControlPacket::PubComp(identifier) => self.handle_pubcomp(context, identifier),
             ControlPacket::Subscribe(subscribe) => self.handle_subscribe(context, &subscribe),
             ControlPacket::Unsubscribe(unsubscribe) => self.handle_unsubscribe(context, &unsubscribe),
+            // It waits for nothing but CONNACK, which comes first. [MQTT-3.2.0-1]
+            ControlPacket::PingReq if matches!(self.state, State::Joining) => {
+                self.owed.push(Gate::Open, Reply::PingResp);
+            }
             ControlPacket::PingReq => self.output.append(encode_pingresp),
             ControlPacket::Disconnect => return Next::End(End::Disconnect),
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::codec::{
     self, ConnectReturnCode, PacketIdentifier, ProtocolVersion, SubscribeReturnCode, encode_connack,
-    encode_puback, encode_pubcomp, encode_pubrec, encode_suback, encode_unsuback,
+    encode_pingresp, encode_puback, encode_pubcomp, encode_pubrec, encode_suback, encode_unsuback,
 };
 use crate::broker::Gate;
 use crate::ids::BatchNumber;
@@ -19,6 +19,7 @@ pub(super) enum Reply {
     PubComp(PacketIdentifier),
     SubAck(PacketIdentifier, Box<[SubscribeReturnCode]>),
     UnsubAck(PacketIdentifier),
+    PingResp,
 }
 
 impl Reply {
@@ -37,6 +38,7 @@ impl Reply {
                 let _fits = encode_suback(out, *identifier, codes);
             }
             Self::UnsubAck(identifier) => encode_unsuback(out, *identifier),
+            Self::PingResp => encode_pingresp(out),
         }
     }
 }
