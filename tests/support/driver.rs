@@ -45,7 +45,12 @@ impl Default for Setup {
         config.gateway.id = GatewayId::Fixed("gw".into());
         // Commits are spread only where a test is about that.
         config.storage.bytes_per_day_budget = None;
-        let store = StoreOptions { gateway_bytes_max: 32 << 20, reserve_free: 0, ..StoreOptions::default() };
+        let store = StoreOptions {
+            gateway_bytes_max: 8 << 20,
+            journal_bytes: 256 << 10,
+            reserve_free: 0,
+            ..StoreOptions::default()
+        };
         Self { config, users: None, acl: None, allow_anonymous: true, seed: 1, store }
     }
 }

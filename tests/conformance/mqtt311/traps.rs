@@ -1,0 +1,1 @@
+//! Traps: what broke real brokers, each by its name.
