@@ -17,5 +17,7 @@ mod demonstrations;
 mod hostile;
 #[path = "clients/lifecycle.rs"]
 mod lifecycle;
+#[path = "clients/load.rs"]
+mod load;
 #[path = "clients/wills.rs"]
 mod wills;

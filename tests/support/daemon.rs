@@ -110,6 +110,11 @@ impl Daemon {
         self.http
     }
 
+    /// The running process.
+    pub fn pid(&self) -> u32 {
+        self.server.as_ref().expect("the daemon runs").pid()
+    }
+
     /// The folder of this test: state, configuration, log, and what else the test puts there.
     pub fn folder(&self) -> &Path {
         &self.folder
