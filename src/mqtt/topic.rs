@@ -1,7 +1,7 @@
 //! Topic names and topic filters. MQTT 3.1.1 section 4.7.
 //!
 //! Owns their rules, the reference matcher and the relations between filters that access rules need. The index
-//! that finds the subscriptions of a topic is `broker`'s; its tests use [`matches`] as oracle.
+//! that finds the subscriptions of a topic is `broker`'s.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::wildcard_enum_match_arm)]
 
