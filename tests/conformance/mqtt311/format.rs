@@ -7,7 +7,7 @@ use crate::support::transcript::check;
 /// A CONNECT whose client identifier is these bytes.
 fn connect_as(identifier: &[u8]) -> Vec<u8> {
     let mut body = b"\x00\x04MQTT\x04\x02\x00\x00".to_vec();
-    body.extend_from_slice(&(identifier.len() as u16).to_be_bytes());
+    body.extend_from_slice(&u16::try_from(identifier.len()).expect("a short text").to_be_bytes());
     body.extend_from_slice(identifier);
     packet::packet(0x10, &body)
 }
@@ -27,7 +27,7 @@ fn m1_5_3_1_ill_formed_utf8_closes_the_connection() {
         world.send_bytes("a", &connect_as(bytes));
         assert_eq!(world.lines(), ["< a closed protocol_error"], "client identifier {bytes:02x?}");
         world.send("b", "CONNECT client=b");
-        let mut publish = (bytes.len() as u16).to_be_bytes().to_vec();
+        let mut publish = u16::try_from(bytes.len()).expect("a short text").to_be_bytes().to_vec();
         publish.extend_from_slice(bytes);
         world.send_bytes("b", &packet::packet(0x30, &publish));
         assert_eq!(
