@@ -103,3 +103,38 @@ fn a_batch_larger_than_the_journal_goes_through() {
     assert_eq!((recovery.last_batch, recovery.clean), (BatchNumber(2), false));
     assert!(replay(&mut store).is_empty());
 }
+
+#[test]
+fn a_changed_cap_takes_effect_at_the_next_start() {
+    let disk = SimDisk::new(4);
+    let sized = |mib: u64| StoreOptions { gateway_bytes_max: mib << 20, journal_bytes: 4 << 20, ..options() };
+    let (mut store, _) = Store::open(disk.disk(), sized(4)).unwrap();
+    let mut places = Vec::new();
+    for number in 1..=200 {
+        let mut builder = BatchBuilder::new(BatchNumber(number));
+        places.push(builder.push(1, &[number as u8; 9_000]).unwrap());
+        store.append(builder.finish()).unwrap();
+    }
+    let mut builder = BatchBuilder::new(BatchNumber(201));
+    places.drain(..140).for_each(|place| builder.delete(place));
+    store.append(builder.finish()).unwrap();
+    for (mib, clean) in [(2, true), (8, false), (1, true), (3, false)] {
+        let before = replay(&mut store);
+        if clean {
+            store.close(None).unwrap();
+        } else {
+            drop(store);
+        }
+        let (again, recovery) = Store::open(disk.disk(), sized(mib)).unwrap();
+        store = again;
+        assert!(recovery.damage.is_empty() && recovery.notes.is_empty(), "{recovery:?}");
+        assert_eq!(store.usage().file_bytes, mib << 20);
+        assert_eq!(replay(&mut store), before);
+        let mut builder = BatchBuilder::new(store.last_batch().next());
+        builder.push(1, &[mib as u8; 50]).unwrap();
+        store.append(builder.finish()).unwrap();
+    }
+}
+
+const fn can_move_to_a_thread<T: Send>() {}
+const _: () = can_move_to_a_thread::<Store>();

@@ -236,6 +236,61 @@ fn files_cut_short_empty_foreign_or_missing_never_stop_the_start() {
 }
 
 #[test]
+fn a_page_that_the_medium_cannot_read_costs_at_most_that_page() {
+    for clean in [true, false] {
+        let aged = age(small(), 400, 300, clean);
+        for (name, step) in [(LOG, 3), (JOURNAL, 1)] {
+            let content = aged.disk.content(name).unwrap();
+            for (number, page) in content.chunks(PAGE).enumerate().step_by(step) {
+                let disk = aged.disk.copy(number as u64);
+                disk.wear_out(name, number as u64);
+                let what = format!("{name} page {number}");
+                let found = outcome(&aged, &disk, &what);
+                let batch = u64::from_le_bytes(page[8..16].try_into().unwrap());
+                for place in &found.missing {
+                    let told =
+                        if name == LOG { has_piece(page, *place) } else { place.key.batch().0 == batch };
+                    assert!(told, "{what}: row {place:?} is missing, {:?}", found.recovery);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_while_damage_is_repaired_costs_nothing_more() {
+    let aged = age(small(), 400, 300, false);
+    let page = PAGE as u64;
+    let flips: [&[(&str, u64)]; 4] = [
+        &[(LOG, 9 * page + 4), (LOG, 30 * page + 4), (LOG, 60 * page + 4)],
+        &[(JOURNAL, 2 * page + 20)],
+        &[(JOURNAL, 20), (JOURNAL, page + 20), (JOURNAL, 4 * page + 20)],
+        &[(LOG, 9 * page + 4), (LOG, 20 * page + 4), (LOG, 50 * page + 4), (JOURNAL, 3 * page + 20)],
+    ];
+    for (case, flips) in flips.into_iter().enumerate() {
+        let damaged = aged.disk.copy(1);
+        for &(name, at) in flips {
+            damaged.flip(name, at, 0xff);
+        }
+        let calm = damaged.copy(1);
+        let expected = outcome(&aged, &calm, &format!("case {case}"));
+        assert!(!expected.recovery.damage.is_empty(), "case {case}");
+        let operations = calm.operations();
+        for cut in 0..operations {
+            let disk = damaged.copy(cut);
+            disk.power_cut_at(cut);
+            if Store::open(disk.disk(), aged.options.clone()).is_ok_and(|_| !disk.power_is_off()) {
+                break;
+            }
+            let what = format!("case {case} cut at {cut}");
+            let found = outcome(&aged, &disk.reboot(), &what);
+            assert_eq!((found.missing, found.back), (expected.missing.clone(), expected.back), "{what}");
+            assert!(!found.recovery.damage.is_empty(), "{what}");
+        }
+    }
+}
+
+#[test]
 fn with_on_corrupt_stop_a_damaged_file_is_left_alone() {
     let aged = age(small(), 400, 300, true);
     let disk = aged.disk.copy(1);

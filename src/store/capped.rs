@@ -34,6 +34,8 @@ pub(super) struct Backend(Arc<Shared>);
 struct Shared {
     file: Counted,
     cap: u64,
+    /// Follow redb when it shrinks.
+    follow: bool,
     cap_hit: AtomicBool,
     read_failed: AtomicBool,
     held: Held,
@@ -61,18 +63,24 @@ impl Backend {
         let len = found.max(cap);
         let steps = if len > found { vec![Step::Len(len)] } else { Vec::new() };
         let held = Writes { len, steps, pages: BTreeMap::new() };
-        Ok(Self::with(file, len, Some(held)))
+        Ok(Self::with(file, len, false, Some(held)))
     }
 
     /// A backend that writes through, on a new file.
     pub(super) fn through(file: Counted, cap: u64) -> Self {
-        Self::with(file, cap, None)
+        Self::with(file, cap, false, None)
     }
 
-    fn with(file: Counted, cap: u64, held: Option<Writes>) -> Self {
+    /// A backend that writes through and lets redb shrink the file.
+    pub(super) fn following(file: Counted) -> Self {
+        Self::with(file, u64::MAX, true, None)
+    }
+
+    fn with(file: Counted, cap: u64, follow: bool, held: Option<Writes>) -> Self {
         Self(Arc::new(Shared {
             file,
             cap,
+            follow,
             cap_hit: AtomicBool::new(false),
             read_failed: AtomicBool::new(false),
             held: Held::new(held),
@@ -176,6 +184,8 @@ impl StorageBackend for Backend {
                 }
                 None => self.0.file.file().set_len(len)?,
             }
+        } else if self.0.follow {
+            self.0.file.file().set_len(len)?;
         }
         Ok(())
     }

@@ -315,7 +315,13 @@ const DELETES_BEFORE_RETRY: usize = 16;
 impl Files {
     /// Applies everything that the overlay holds and starts the journal's next lap.
     pub(super) fn apply(&mut self, boot: u32) -> Result<(), StoreError> {
-        self.apply_in(Manner::Usual, boot)
+        self.apply_in(Manner::Usual, boot, false)
+    }
+
+    /// The same at the end of a start that met damage. Until the next apply another start tells of it again, in case
+    /// this one is cut off before it could.
+    pub(super) fn apply_recovered(&mut self, boot: u32) -> Result<(), StoreError> {
+        self.apply_in(Manner::Usual, boot, true)
     }
 
     /// What live rows take of the quota.
@@ -323,12 +329,13 @@ impl Files {
         self.log.live_bytes() + self.overlay.charged()
     }
 
-    fn apply_in(&mut self, manner: Manner, boot: u32) -> Result<(), StoreError> {
-        if self.log.marker().applied == self.last && self.overlay.is_empty() {
+    fn apply_in(&mut self, manner: Manner, boot: u32, rebuilt: bool) -> Result<(), StoreError> {
+        let before = self.log.marker();
+        if before.applied == self.last && self.overlay.is_empty() && before.rebuilt == rebuilt {
             return Ok(());
         }
-        let min_live_key = self.log.marker().min_live_key.max(self.overlay.min_live_key());
-        let marker = Marker { applied: self.last, min_live_key, charged: 0, boot };
+        let min_live_key = before.min_live_key.max(self.overlay.min_live_key());
+        let marker = Marker { applied: self.last, min_live_key, charged: 0, boot, rebuilt };
         if let Err(error) = self.log.apply(&self.overlay, marker, manner) {
             if !self.log.wants_reopen() {
                 return Err(error);
@@ -359,7 +366,7 @@ impl Files {
             self.apply(boot)?;
             self.last = batch.number;
             self.take(batch);
-            return self.apply_in(Manner::Whole, boot);
+            return self.apply_in(Manner::Whole, boot, false);
         }
         record::write(&batch, &mut self.journal.writer);
         self.journal.append(batch.number)?;

@@ -164,16 +164,23 @@ impl Journal {
         Ok(())
     }
 
-    /// Brings the file to `bytes`; only while no record in it is needed.
+    /// Brings the journal to `bytes`; only while no record in it is needed. Takes effect with the next header slot;
+    /// [`Journal::trim`] cuts off what is too much after that.
     pub(super) fn resize(&mut self, bytes: u64) -> io::Result<()> {
         let pages = (bytes / PAGE).max(FIRST_PAGE + 1);
         if pages > self.pages {
             fill_with_zeros(&self.file, self.pages * PAGE, pages * PAGE)?;
-        } else {
-            self.file.file().set_len(pages * PAGE)?;
+            self.file.sync_data()?;
         }
-        self.file.sync_data()?;
         self.pages = pages;
+        Ok(())
+    }
+
+    /// Cuts off what lies past the journal's size.
+    pub(super) fn trim(&self) -> io::Result<()> {
+        if self.file.file().len()? > self.file_bytes() {
+            self.file.file().set_len(self.file_bytes())?;
+        }
         Ok(())
     }
 

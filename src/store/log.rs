@@ -9,7 +9,8 @@
 //! |---|---|---|
 //! | 0 | 4 | magic `GWLM` |
 //! | 4 | 1 | format version, 1 |
-//! | 5 | 3 | zero |
+//! | 5 | 1 | 1 when the last apply belongs to a start that met damage, else 0 |
+//! | 6 | 2 | zero |
 //! | 8 | 8 | last batch applied |
 //! | 16 | 8 | lowest key that is still needed, 0 when unknown |
 //! | 24 | 8 | bytes that the rows in the table are charged |
@@ -64,6 +65,7 @@ pub(super) struct Marker {
     pub(super) min_live_key: Option<RowKey>,
     pub(super) charged: u64,
     pub(super) boot: u32,
+    pub(super) rebuilt: bool,
 }
 
 /// Why the file did not open.
@@ -140,6 +142,17 @@ impl Log {
                 table.insert(MARKER_KEY, marker.to_bytes().as_slice()).map_err(redb_error)?;
             }
             transaction.commit().map_err(redb_error)?;
+            database.close().map_err(redb_error)
+        })?;
+        Ok(file.sync_data()?)
+    }
+
+    /// Makes a file that verified as small as its rows let it.
+    pub(super) fn shrink(file: Counted) -> Result<(), StoreError> {
+        let backend = Backend::following(file.clone());
+        guarded(|| {
+            let mut database = builder().create_with_backend(backend).map_err(redb_error)?;
+            while database.compact().map_err(redb_error)? {}
             database.close().map_err(redb_error)
         })?;
         Ok(file.sync_data()?)
@@ -355,7 +368,7 @@ impl Marker {
     fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(40);
         bytes.extend_from_slice(&MARKER_MAGIC);
-        bytes.extend_from_slice(&[LOG_VERSION, 0, 0, 0]);
+        bytes.extend_from_slice(&[LOG_VERSION, u8::from(self.rebuilt), 0, 0]);
         bytes.extend_from_slice(&self.applied.0.to_le_bytes());
         bytes.extend_from_slice(&self.min_live_key.map_or(0, |key| key.0).to_le_bytes());
         bytes.extend_from_slice(&self.charged.to_le_bytes());
@@ -381,6 +394,7 @@ impl Marker {
             min_live_key,
             charged: u64_at(bytes, 24)?,
             boot: u32_at(bytes, 32)?,
+            rebuilt: *bytes.get(5)? == 1,
         }))
     }
 }

@@ -20,6 +20,7 @@ mod page;
 mod record;
 mod recovery;
 mod redb_page;
+mod room;
 mod row;
 mod salvage;
 

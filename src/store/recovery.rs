@@ -11,13 +11,14 @@ use std::sync::Arc;
 use super::counted::{Counted, Counters};
 use super::disk::{self, Disk, File, PAGE};
 use super::engine::{Files, OnCorrupt, StoreOptions};
-use super::error::{OpenError, StoreError, is_full};
+use super::error::{OpenError, StoreError};
 use super::essentials;
 use super::journal::{Found, JOURNAL, Journal, Scan, Slots};
 use super::log::{LOG, LOG_VERSION, Log, LogError, Manner, Marker};
 use super::overlay::Overlay;
 use super::page::{JOURNAL_VERSION, Slot};
 use super::record::Content;
+use super::room::{Sizes, reserve, usable_bytes};
 use super::row::Piece;
 use super::salvage::Salvage;
 use crate::ids::{BatchNumber, RowKey};
@@ -29,7 +30,7 @@ pub struct Recovery {
     pub last_batch: BatchNumber,
     /// Counts the starts; durable before it is told.
     pub boot: u32,
-    /// The last stop was clean.
+    /// The last stop was clean, or there was none.
     pub clean: bool,
     /// The files were made now.
     pub created: bool,
@@ -58,9 +59,6 @@ const READ_AHEAD_SHARE: u64 = 8;
 /// Files set aside that are kept, for each name.
 const SET_ASIDE_MAX: usize = 3;
 
-const TOTAL_BYTES_MIN: u64 = 1 << 20;
-const JOURNAL_BYTES_MIN: u64 = 64 << 10;
-
 /// Opens the files. `boot` is the running boot count when this is a reopen.
 pub(super) fn open(
     disk: &dyn Disk,
@@ -85,21 +83,6 @@ pub(super) fn open(
     let mut files = opening.join(journal, log, salvaged)?;
     opening.settle(&mut files, &known, boot)?;
     Ok((files, opening.recovery))
-}
-
-/// How the cap is shared out. Whole pages.
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
-    journal: u64,
-    log: u64,
-}
-
-impl Sizes {
-    fn of(options: &StoreOptions) -> Self {
-        let total = options.gateway_bytes_max.max(TOTAL_BYTES_MIN);
-        let journal = options.journal_bytes.clamp(JOURNAL_BYTES_MIN, total / 8) / PAGE * PAGE;
-        Self { journal, log: (total - journal) / PAGE * PAGE }
-    }
 }
 
 /// What is known of earlier boots before anything is opened.
@@ -175,6 +158,15 @@ impl Opening<'_> {
         if log_exists {
             self.damaged(JOURNAL, "it is missing; batches after the last apply are lost")?;
             self.lost_numbers = true;
+        } else {
+            self.sizes = Sizes::within(self.options, usable_bytes(self.disk, self.options)?);
+            if self.sizes != Sizes::of(self.options) {
+                self.recovery.notes.push(format!(
+                    "the disk has room for {} of {} bytes",
+                    self.sizes.journal + self.sizes.log,
+                    self.options.gateway_bytes_max
+                ));
+            }
         }
         let journal = Journal::create(self.disk, self.sizes.journal, Slot::default(), self.counters)?;
         let slots = if log_exists { Slots::BothDamaged } else { Slots::Sure };
@@ -211,7 +203,8 @@ impl Opening<'_> {
             if known.slot.boot > 0 || known.slots == Slots::BothDamaged {
                 self.damaged(LOG, "it is missing; all rows in it are lost")?;
                 self.lost_numbers = true;
-                return Ok((self.build(None, Marker::default())?, true));
+                let marker = Marker { rebuilt: true, ..Marker::default() };
+                return Ok((self.build(None, marker)?, true));
             }
             self.recovery.created = true;
             return Ok((self.build(None, Marker::default())?, false));
@@ -229,6 +222,15 @@ impl Opening<'_> {
         let what = match self.try_log_twice()? {
             Ok(mut log) if log.marker().applied >= expected => {
                 log.release().map_err(open_error)?;
+                if log.marker().rebuilt {
+                    let told_before =
+                        format!("an earlier start met damage in {LOG} or {JOURNAL} and was cut off");
+                    self.recovery.damage.push(told_before);
+                    self.lost_numbers = true;
+                }
+                if file.len()? > self.sizes.log {
+                    log = self.shrink(log, &*file)?;
+                }
                 return Ok((log, false));
             }
             Ok(log) => {
@@ -245,6 +247,19 @@ impl Opening<'_> {
         self.damaged(LOG, &what)?;
         self.lost_numbers = true;
         Ok((self.rebuild(&*file, expected, &journal.scan)?, true))
+    }
+
+    /// Brings a row log from a time of a higher cap down to the present one, or as far as its rows let it.
+    fn shrink(&mut self, log: Log, file: &dyn File) -> Result<Log, OpenError> {
+        log.close().map_err(open_error)?;
+        let counted = Counted::new(disk::create(self.disk, LOG)?, self.counters);
+        Log::shrink(counted).map_err(open_error)?;
+        if file.len()? > self.sizes.log {
+            self.recovery.notes.push(format!("{LOG} is above its cap: its rows need {} bytes", file.len()?));
+        }
+        let mut log = self.try_log(LOG)?.map_err(log_error)?;
+        log.release().map_err(open_error)?;
+        Ok(log)
     }
 
     /// Opens the row log; a medium that cannot be read gets a second chance.
@@ -273,10 +288,7 @@ impl Opening<'_> {
         let file = Counted::new(disk::create(self.disk, &fresh)?, self.counters);
         self.make_room(file.file())?;
         Log::create(file, self.sizes.log, marker).map_err(open_error)?;
-        let mut log = match self.try_log(&fresh)? {
-            Ok(log) => log,
-            Err(error) => return Err(log_error(error)),
-        };
+        let mut log = self.try_log(&fresh)?.map_err(log_error)?;
         log.release().map_err(open_error)?;
         if let Some((salvage, damaged)) = salvage {
             fill(&mut log, salvage, damaged, marker).map_err(open_error)?;
@@ -290,7 +302,8 @@ impl Opening<'_> {
     fn rebuild(&mut self, damaged: &dyn File, expected: BatchNumber, scan: &Scan) -> Result<Log, OpenError> {
         let mut salvage = Salvage::scan(damaged)?;
         let newest = salvage.marker.unwrap_or_default();
-        let marker = Marker { applied: newest.applied.max(expected), charged: 0, ..newest };
+        let applied = newest.applied.max(expected);
+        let marker = Marker { applied, charged: 0, rebuilt: true, ..newest };
         // The journal brings these itself, without what was deleted since.
         salvage.retain(|key| key.batch() <= marker.applied || !scan.is_complete(key.batch()));
         let fragments = salvage.drop_fragments();
@@ -305,27 +318,12 @@ impl Opening<'_> {
         Ok(log)
     }
 
-    /// Reserves the row log's blocks, without filling the file system past `reserve_free`.
     fn make_room(&mut self, file: &dyn File) -> Result<(), OpenError> {
-        let wanted = self.sizes.log;
-        let held = file.allocated_bytes()?;
-        let free = self.disk.free_bytes()?;
-        let usable = held + free.saturating_sub(self.options.reserve_free);
-        if usable < wanted {
-            self.sizes.log = (usable / PAGE * PAGE).max(TOTAL_BYTES_MIN / 2).min(wanted);
-            self.recovery.notes.push(format!(
-                "the disk has room for {} of {wanted} bytes of {LOG}: its cap is lower until space is freed",
-                self.sizes.log
-            ));
-        }
-        match file.allocate(self.sizes.log) {
-            Err(error) if is_full(&error) => Err(OpenError::Full(error.to_string())),
-            Err(_) => {
-                self.recovery.notes.push(format!("the file system cannot reserve space for {LOG}"));
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-        }
+        let usable = usable_bytes(self.disk, self.options)?;
+        let (size, note) = reserve(file, self.sizes.log, usable)?;
+        self.sizes.log = size;
+        self.recovery.notes.extend(note);
+        Ok(())
     }
 
     /// Puts the journal's rows over the row log.
@@ -406,19 +404,21 @@ impl Opening<'_> {
             files.last = BatchNumber(highest.0 + NUMBERS_SKIPPED);
         }
         if self.lost_numbers || self.journal_damaged {
-            files.apply(boot).map_err(open_error)?;
+            files.apply_recovered(boot).map_err(open_error)?;
         }
         if self.journal_damaged {
             self.disk.rename(JOURNAL, &self.set_aside_name(JOURNAL)?)?;
             self.disk.sync_folder()?;
             let slot = Slot { boot, applied: files.last, ..Slot::default() };
             files.journal = Journal::create(self.disk, self.sizes.journal, slot, self.counters)?;
-        } else if files.journal.file_bytes() != self.sizes.journal && files.overlay.is_empty() {
+        } else if files.journal.file_bytes() != self.sizes.journal {
+            files.apply(boot).map_err(open_error)?;
             files.journal.resize(self.sizes.journal)?;
         }
         let marker = files.log.marker();
         let slot = Slot { boot, applied: marker.applied, charged: marker.charged, ..Slot::default() };
         files.journal.write_slot(slot)?;
+        files.journal.trim()?;
         self.recovery.boot = boot;
         self.recovery.clean =
             known.slot.clean && known.slots == Slots::Sure && self.recovery.damage.is_empty();
@@ -459,8 +459,8 @@ impl Known {
     fn next_boot(&self, marker_boot: u32) -> u32 {
         let known = self.slot.boot.max(marker_boot).max(self.essentials_boot);
         match self.slots {
-            Slots::Sure => known + 1,
-            Slots::OneDamaged => known + 2,
+            Slots::Sure => known.saturating_add(1),
+            Slots::OneDamaged => known.saturating_add(2),
             Slots::BothDamaged | Slots::TooNew(_) => known.saturating_add(BOOTS_SKIPPED),
         }
     }

@@ -15,7 +15,7 @@
     reason = "a panic is what a wrong test should do"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -106,6 +106,8 @@ struct Node {
     dirty: BTreeMap<u64, Vec<Vec<u8>>>,
     /// The same for pages that a failed sync left in doubt.
     doubtful: BTreeMap<u64, Vec<Vec<u8>>>,
+    /// Pages that cannot be read until they are written.
+    bad: BTreeSet<u64>,
     locked: bool,
 }
 
@@ -181,6 +183,13 @@ impl SimDisk {
     /// Makes the read with this number fail.
     pub fn fail_read_at(&self, read: u64, fault: Fault) {
         self.state().read_faults.insert(read, fault);
+    }
+
+    /// Makes a page of a file unreadable until it is written.
+    pub fn wear_out(&self, name: &str, page: u64) {
+        let mut state = self.state();
+        let id = state.names[name];
+        state.nodes.get_mut(&id).expect("a name has a file").bad.insert(page);
     }
 
     /// Injected failures that were met.
@@ -382,6 +391,7 @@ impl Node {
         let end = offset + data.len() as u64;
         for page in offset / PAGE..end.div_ceil(PAGE) {
             self.remember(page);
+            self.bad.remove(&page);
             let bytes = self.pages.entry(page).or_insert_with(|| vec![0; PAGE as usize]);
             let from = offset.max(page * PAGE);
             let to = end.min((page + 1) * PAGE);
@@ -566,6 +576,9 @@ impl File for SimFile {
         self.with(|node, _, _| {
             if offset + out.len() as u64 > node.len {
                 return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if node.bad.range(offset / PAGE..(offset + out.len() as u64).div_ceil(PAGE)).next().is_some() {
+                return Err(io::Error::other("a page that is worn out"));
             }
             node.read(offset, out);
             Ok(())
