@@ -66,7 +66,7 @@ mod tests {
     fn the_default_cap_is_a_journal_of_4_mib_and_a_row_log_of_68() {
         let options = StoreOptions::default();
         assert_eq!(Sizes::of(&options), Sizes { journal: 4 << 20, log: 68 << 20 });
-        let small = StoreOptions { gateway_bytes_max: 0, ..options.clone() };
+        let small = StoreOptions { gateway_bytes_max: 0, ..options };
         assert_eq!(Sizes::of(&small), Sizes { journal: 128 << 10, log: 896 << 10 });
         let tight = Sizes::within(&options, 9 << 20);
         assert_eq!(tight.journal + tight.log, 9 << 20);
