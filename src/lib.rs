@@ -19,5 +19,6 @@ pub mod mqtt;
 #[cfg(feature = "net")]
 pub mod net;
 pub mod random;
+pub mod series;
 pub mod store;
 pub mod time;

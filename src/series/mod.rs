@@ -1,0 +1,30 @@
+//! Collections on flash: `series.redb`, its chunks, and what is asked of them.
+//!
+//! A *series* is the readings of one collection that came on one topic with one set of tags. Pure: the disk comes in
+//! through the store's seam, time as an argument. Which message becomes which reading is `ingest`'s business, when it
+//! is stored is the caller's.
+
+mod aggregate;
+mod backend;
+mod change;
+mod chunk;
+mod column;
+mod condition;
+mod database;
+
+pub mod document;
+mod format;
+mod integers;
+mod keys;
+mod path;
+mod query;
+mod registry;
+mod store;
+
+pub use aggregate::{Aggregate, Function};
+pub use condition::{Condition, ConditionError, Place};
+pub use format::{Format, Out, Writer, put_json};
+pub use path::Path;
+pub use query::{Bucket, Item, Query, QueryError, Report, Sink, Snapshot, Source, run, takes};
+pub use registry::{Extent, Origin, Series, SeriesId};
+pub use store::{FlushTo, Found, Reading, Rules, SeriesCounters, SeriesOptions, SeriesStore};

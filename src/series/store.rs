@@ -1,0 +1,471 @@
+//! The series store: readings in, chunks on flash, and the open tail of each series in memory between.
+//!
+//! A reading is in the tail until a flush: then it is merged into the last chunk of its series, in one transaction
+//! with the highest row key of the log that is stored here, so that a second application after a power cut is known.
+//! Owns flushes, retention, deletion, correction of estimated times, and what becomes of a damaged file. One owner;
+//! `query` reads beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::backend::Counters;
+use super::change::{Change, Outcome, REMOVALS_MAX};
+use super::chunk::Row;
+use super::database::{self, FILE, Marker, Rows, SeriesFile};
+use super::keys;
+use super::registry::{Extent, Origin, Registry, Series, SeriesId, read_series};
+use crate::ids::RowKey;
+use crate::store::{Disk, StoreError};
+
+/// redb's smallest file; it doubles from there.
+const FILE_BYTES_MIN: u64 = 17 << 20;
+
+/// What holds for one collection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// Milliseconds that a reading is kept; `None` = for ever.
+    pub retention_ms: Option<i64>,
+    /// Bytes of chunks.
+    pub bytes_max: u64,
+    pub series_max: u32,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { retention_ms: None, bytes_max: u64::MAX, series_max: 2000 }
+    }
+}
+
+/// How the store is opened.
+#[derive(Clone, Debug)]
+pub struct SeriesOptions {
+    /// Cap of the file, bytes.
+    pub bytes_max: u64,
+    pub reserve_free: u64,
+    /// Set a damaged file aside and begin anew, rather than refuse to open.
+    pub quarantine: bool,
+    pub collections: BTreeMap<Box<str>, Rules>,
+    /// Counts the starts; estimated times are corrected within one.
+    pub boot: u32,
+    pub seed: u64,
+}
+
+/// What opening found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Found {
+    /// For each collection the highest row key of the log that is stored here.
+    pub watermarks: BTreeMap<Box<str>, RowKey>,
+    /// What was damaged and set aside.
+    pub damage: Vec<String>,
+}
+
+/// A reading that comes in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reading {
+    pub collection: Arc<str>,
+    /// Counts the collection's readings since the start.
+    pub sequence: u64,
+    /// Milliseconds since 1970.
+    pub time: i64,
+    /// The clock was not trusted.
+    pub estimated: bool,
+    pub origin: Origin,
+    pub payload: Bytes,
+}
+
+/// How far a collection is to be flushed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlushTo {
+    pub collection: Arc<str>,
+    /// The last sequence.
+    pub through: u64,
+    /// The highest row key up to there; 0 leaves the kept one.
+    pub row_key: RowKey,
+}
+
+/// Figures since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SeriesCounters {
+    pub flushes: u64,
+    pub readings: u64,
+    /// Readings that went to a shared series because the collection has too many.
+    pub shared: u64,
+    pub chunks_damaged: u64,
+    /// Readings that age or the bytes of a collection ended.
+    pub expired: u64,
+    pub bytes_written: u64,
+    pub syncs: u64,
+}
+
+/// A reading in the tail.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Pending {
+    pub sequence: u64,
+    pub estimated: bool,
+    pub row: Row,
+}
+
+/// The open store.
+#[derive(Debug)]
+pub struct SeriesStore {
+    disk: Arc<dyn Disk>,
+    options: SeriesOptions,
+    /// `None` after a failure, until [`SeriesStore::reopen`].
+    file: Option<Arc<SeriesFile>>,
+    registry: Registry,
+    /// Series whose record is not on flash.
+    unwritten: BTreeSet<SeriesId>,
+    tails: BTreeMap<SeriesId, Vec<Pending>>,
+    flush: u64,
+    /// Added to this boot's estimates once the clock is trusted.
+    correction: Option<i64>,
+    disk_counters: Arc<Counters>,
+    counters: SeriesCounters,
+    damage: Vec<String>,
+}
+
+impl SeriesStore {
+    /// Opens the store in `disk`'s folder, or makes an empty one.
+    ///
+    /// # Errors
+    /// A newer format, a damaged file that is not to be set aside, or a failing disk.
+    pub fn open(disk: Arc<dyn Disk>, options: SeriesOptions) -> Result<(Self, Found), StoreError> {
+        let mut store = Self {
+            registry: Registry::new(options.seed),
+            disk,
+            options,
+            file: None,
+            unwritten: BTreeSet::new(),
+            tails: BTreeMap::new(),
+            flush: 0,
+            correction: None,
+            disk_counters: Arc::new(Counters::default()),
+            counters: SeriesCounters::default(),
+            damage: Vec::new(),
+        };
+        let watermarks = store.open_file()?;
+        let damage = store.damage.clone();
+        Ok((store, Found { watermarks, damage }))
+    }
+
+    /// Takes a reading into its series' tail. Sequences of one collection ascend.
+    pub fn push(&mut self, reading: Reading) {
+        let rules = self.rules(&reading.collection);
+        let (id, new) = self.registry.of(&reading.collection, &reading.origin, rules.series_max);
+        if new {
+            self.unwritten.insert(id);
+        }
+        let is_shared = self.registry.get(id).is_some_and(|series| series.origin.is_none());
+        let identity = is_shared.then(|| {
+            self.counters.shared += 1;
+            let mut out = Vec::new();
+            reading.origin.put(&mut out);
+            Bytes::from(out)
+        });
+        let (time, estimated) = match self.correction {
+            Some(shift) if reading.estimated => (reading.time.saturating_add(shift), false),
+            _ => (reading.time, reading.estimated),
+        };
+        let row = Row { time, payload: reading.payload, identity };
+        self.tails.entry(id).or_default().push(Pending { sequence: reading.sequence, estimated, row });
+    }
+
+    /// Readings of a collection before `sequence` are lost to a bound: they are not stored any more.
+    pub fn forget(&mut self, collection: &str, sequence: u64) {
+        let registry = &self.registry;
+        self.tails.retain(|id, tail| {
+            if registry.get(*id).is_some_and(|series| &*series.collection == collection) {
+                tail.retain(|pending| pending.sequence >= sequence);
+            }
+            !tail.is_empty()
+        });
+    }
+
+    /// Readings in memory.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.tails.values().map(Vec::len).sum()
+    }
+
+    /// Stores the readings up to each collection's `through`, synced; then keeps the bounds. `now_ms` is the wall
+    /// clock, `None` when it is not trusted: nothing is too old then.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; nothing of it is stored then, and the store wants a [`SeriesStore::reopen`].
+    pub fn flush(&mut self, now_ms: Option<i64>, parts: &[FlushTo]) -> Result<(), StoreError> {
+        self.transact(|change, rows| {
+            change.store_tails(rows, parts)?;
+            change.keep_bounds(rows, now_ms)
+        })?;
+        for part in parts {
+            self.forget(&part.collection, part.through.saturating_add(1));
+        }
+        self.drop_empty();
+        Ok(())
+    }
+
+    /// Removes readings of a collection whose origin `wanted` accepts, with times in `span`. Answers how many.
+    /// What is in the tail and not flushed yet is removed from it only.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn delete(
+        &mut self,
+        collection: &str,
+        wanted: &dyn Fn(&Origin) -> bool,
+        span: Range<i64>,
+    ) -> Result<u64, StoreError> {
+        let mut deleted = self.transact(|change, rows| change.delete(rows, collection, wanted, &span))?;
+        let registry = &self.registry;
+        for (id, tail) in &mut self.tails {
+            let Some(series) = registry.get(*id).filter(|series| &*series.collection == collection) else {
+                continue;
+            };
+            let before = tail.len();
+            tail.retain(|pending| {
+                !span.contains(&pending.row.time) || !accepts(series, pending.row.identity.as_deref(), wanted)
+            });
+            deleted += (before - tail.len()) as u64;
+        }
+        self.drop_empty();
+        Ok(deleted)
+    }
+
+    /// The clock is trusted from now on and shows `shift_ms` more than this boot's estimates: those are corrected.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn correct_times(&mut self, shift_ms: i64) -> Result<(), StoreError> {
+        if self.correction.is_none() {
+            self.correction = Some(shift_ms);
+            for pending in self.tails.values_mut().flatten().filter(|pending| pending.estimated) {
+                pending.row.time = pending.row.time.saturating_add(shift_ms);
+                pending.estimated = false;
+            }
+        }
+        let shift = self.correction.unwrap_or(shift_ms);
+        let boot = self.options.boot;
+        loop {
+            let corrected = self.transact(|change, rows| change.correct(rows, boot, shift))?;
+            if corrected < REMOVALS_MAX {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Opens the file again after an error. What is in memory stays.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. Try again later.
+    pub fn reopen(&mut self) -> Result<(), StoreError> {
+        self.abandon();
+        let known = self.damage.len();
+        self.open_file()?;
+        if self.damage.len() > known {
+            // The file is a new one and knows no series.
+            self.unwritten = self.tails.keys().copied().collect();
+        }
+        Ok(())
+    }
+
+    /// What was found damaged since this was last asked.
+    pub fn take_damage(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.damage)
+    }
+
+    /// A later flush of the log has other row keys: what is kept of the old ones means nothing any more.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn forget_watermarks(&mut self) -> Result<(), StoreError> {
+        let names: Vec<Box<str>> = self.registry.collections().map(Into::into).collect();
+        self.transact(|_, rows| {
+            names.iter().try_for_each(|name| database::remove(rows, &keys::watermark(name)))
+        })
+    }
+
+    /// Closes the file. What was not flushed is not in it.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn close(mut self) -> Result<(), StoreError> {
+        match self.file.take().map(Arc::try_unwrap) {
+            Some(Ok(file)) => file.close(),
+            // A query still reads: the file closes with it.
+            Some(Err(_)) | None => Ok(()),
+        }
+    }
+
+    /// Figures since the start.
+    #[must_use]
+    pub fn counters(&self) -> SeriesCounters {
+        SeriesCounters {
+            bytes_written: self.disk_counters.written.load(Ordering::Relaxed),
+            syncs: self.disk_counters.syncs.load(Ordering::Relaxed),
+            ..self.counters
+        }
+    }
+
+    /// All series.
+    pub fn series(&self) -> impl Iterator<Item = (SeriesId, &Series)> {
+        self.registry.iter()
+    }
+
+    /// Names of the collections: those that are configured, and those that hold something.
+    #[must_use]
+    pub fn collections(&self) -> BTreeSet<Box<str>> {
+        let known = self.registry.collections().map(Into::into);
+        known.chain(self.options.collections.keys().cloned()).collect()
+    }
+
+    pub(super) fn tail(&self, id: SeriesId) -> &[Pending] {
+        self.tails.get(&id).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(super) const fn flush_number(&self) -> u64 {
+        self.flush
+    }
+
+    pub(super) fn file(&self) -> Option<Arc<SeriesFile>> {
+        self.file.clone()
+    }
+
+    fn rules(&self, collection: &str) -> Rules {
+        self.options.collections.get(collection).copied().unwrap_or_default()
+    }
+
+    /// Changes the file in one transaction; memory follows when it is synced.
+    fn transact<T>(
+        &mut self,
+        act: impl FnOnce(&mut Change<'_>, &mut Rows<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let file = self.file.clone().ok_or(StoreError::NotOpen)?;
+        let number = self.flush + 1;
+        let mut change = Change {
+            registry: &self.registry,
+            tails: &self.tails,
+            unwritten: &self.unwritten,
+            options: &self.options,
+            outcome: Outcome { counters: self.counters, ..Outcome::default() },
+        };
+        let written = file.write(number, |rows| {
+            let result = act(&mut change, rows)?;
+            change.finish(rows)?;
+            Ok(result)
+        });
+        let Outcome { extents, removed, counters } = change.outcome;
+        drop(file);
+        if written.is_err() {
+            self.abandon();
+            return written;
+        }
+        self.flush = number;
+        self.counters = SeriesCounters { flushes: counters.flushes + 1, ..counters };
+        for (id, extent) in extents {
+            self.unwritten.remove(&id);
+            if let Some(known) = self.registry.extent_mut(id) {
+                *known = extent;
+            }
+        }
+        self.unwritten.extend(removed.into_iter().filter(|id| self.tails.contains_key(id)));
+        written
+    }
+
+    /// Forgets series that hold nothing at all.
+    fn drop_empty(&mut self) {
+        self.tails.retain(|_, tail| !tail.is_empty());
+        let is_empty =
+            |(id, series): &(SeriesId, &Series)| series.extent.chunks == 0 && !self.tails.contains_key(id);
+        let empty: Vec<SeriesId> = self.registry.iter().filter(is_empty).map(|(id, _)| id).collect();
+        for id in empty {
+            self.registry.remove(id);
+            self.unwritten.remove(&id);
+        }
+    }
+
+    fn abandon(&mut self) {
+        if let Some(file) = self.file.take().and_then(Arc::into_inner) {
+            file.abandon();
+        }
+    }
+
+    /// Opens the file and reads what is known of it; a damaged one is set aside, and an empty one made.
+    fn open_file(&mut self) -> Result<BTreeMap<Box<str>, RowKey>, StoreError> {
+        match self.read_file() {
+            Err(StoreError::Corrupted(what)) if self.options.quarantine => {
+                self.abandon();
+                let aside = self.set_aside_name()?;
+                self.disk.rename(FILE, &aside)?;
+                self.disk.sync_folder()?;
+                self.damage.push(format!("{FILE} is damaged ({what}); it was set aside as {aside}"));
+                self.flush = 0;
+                self.read_file()
+            }
+            result => result,
+        }
+    }
+
+    fn read_file(&mut self) -> Result<BTreeMap<Box<str>, RowKey>, StoreError> {
+        let cap = self.options.bytes_max.max(FILE_BYTES_MIN);
+        let file = SeriesFile::open(&self.disk, cap, self.options.reserve_free, &self.disk_counters)?;
+        let mut found = Vec::new();
+        let mut extents = Vec::new();
+        let mut watermarks = BTreeMap::new();
+        match file.marker()? {
+            Marker::Missing => self.flush = 0,
+            Marker::Flush(number) => self.flush = number,
+            Marker::TooNew(version) => {
+                return Err(StoreError::Io(format!("{FILE} has format {version}, which is too new")));
+            }
+        }
+        file.read(|page| {
+            page.range(&[keys::WATERMARK], &keys::after(keys::EXTENT), |key, value| {
+                let Some((kind, rest)) = key.split_first() else { return Ok(true) };
+                let id = rest.try_into().map(|id| SeriesId(u32::from_be_bytes(id)));
+                match (*kind, id) {
+                    (keys::WATERMARK, _) => {
+                        let key = value.try_into().map_or(0, u64::from_le_bytes);
+                        watermarks.insert(String::from_utf8_lossy(rest).into(), RowKey(key));
+                    }
+                    (keys::SERIES, Ok(id)) => found.extend(read_series(value).map(|(c, o)| (id, c, o))),
+                    (keys::EXTENT, Ok(id)) => extents.extend(Extent::read(value).map(|extent| (id, extent))),
+                    _ => {}
+                }
+                Ok(true)
+            })
+        })?;
+        if self.tails.is_empty() {
+            // At the start; later what memory knows is newer.
+            for (id, collection, origin) in found {
+                self.registry.add(id, collection, origin);
+            }
+        }
+        for (id, _) in self.registry.iter().map(|(id, series)| (id, series.extent)).collect::<Vec<_>>() {
+            let kept = extents.iter().find(|(of, _)| *of == id).map(|(_, extent)| *extent);
+            if let Some(extent) = self.registry.extent_mut(id) {
+                *extent = kept.unwrap_or_default();
+            }
+        }
+        self.file = Some(Arc::new(file));
+        Ok(watermarks)
+    }
+
+    fn set_aside_name(&self) -> Result<String, StoreError> {
+        let names = self.disk.list()?;
+        let free = (1..).map(|n| format!("{FILE}.damaged-{n}")).find(|name| !names.contains(name));
+        free.ok_or_else(|| StoreError::Io("no name is free".into()))
+    }
+}
+
+/// Whether `wanted` accepts where a reading came from: its series, or its own identity in a shared one.
+pub(super) fn accepts(series: &Series, identity: Option<&[u8]>, wanted: &dyn Fn(&Origin) -> bool) -> bool {
+    match (&series.origin, identity) {
+        (Some(origin), _) => wanted(origin),
+        (None, Some(identity)) => Origin::read(identity).is_some_and(|origin| wanted(&origin)),
+        (None, None) => false,
+    }
+}

@@ -1,0 +1,396 @@
+//! The series store on a simulated disk: whatever comes in comes back byte for byte, through chunks, restarts, power
+//! cuts, retention and deletion, and a query sees each reading once.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "a wrong test may panic")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gatewayd::ids::RowKey;
+use gatewayd::series::{
+    Aggregate, Bucket, Condition, FlushTo, Item, Origin, Place, Query, Reading, Rules, SeriesOptions,
+    SeriesStore, Sink, run, takes,
+};
+
+#[path = "support/disk.rs"]
+mod disk;
+use disk::{Random, SimDisk};
+
+const NOW: i64 = 1_764_000_000_000;
+
+fn options(rules: Rules) -> SeriesOptions {
+    SeriesOptions {
+        bytes_max: 64 << 20,
+        reserve_free: 0,
+        quarantine: true,
+        collections: BTreeMap::from([("readings".into(), rules)]),
+        boot: 1,
+        seed: 1,
+    }
+}
+
+fn open(disk: &SimDisk, rules: Rules) -> SeriesStore {
+    let (store, found) = SeriesStore::open(disk.disk(), options(rules)).unwrap();
+    assert_eq!(found.damage, Vec::<String>::new());
+    store
+}
+
+fn origin(topic: &str) -> Origin {
+    let site = topic.split('/').nth(1).unwrap_or("none");
+    Origin { topic: topic.into(), tags: vec![("site".into(), site.into())] }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Kept {
+    time: i64,
+    topic: String,
+    payload: Vec<u8>,
+}
+
+#[derive(Default)]
+struct All {
+    items: Vec<Kept>,
+    buckets: Vec<(Option<i64>, Vec<String>, Vec<Option<f64>>)>,
+    stop_after: Option<usize>,
+}
+
+impl Sink for All {
+    fn item(&mut self, item: &Item<'_>) -> bool {
+        self.items.push(Kept {
+            time: item.time,
+            topic: item.origin.topic.to_string(),
+            payload: item.payload.to_vec(),
+        });
+        self.stop_after.is_none_or(|most| self.items.len() < most)
+    }
+
+    fn bucket(&mut self, bucket: &Bucket<'_>) -> bool {
+        let group = bucket.group.iter().map(|name| name.to_string()).collect();
+        self.buckets.push((bucket.start, group, bucket.values.to_vec()));
+        true
+    }
+}
+
+fn query(store: &SeriesStore, query: &Query) -> All {
+    let mut all = All::default();
+    let report = run(query, &mut &*store, &mut all).unwrap();
+    assert_eq!(report.damaged, 0);
+    all
+}
+
+fn everything() -> Query {
+    Query { collection: "readings".into(), ..Query::default() }
+}
+
+fn payload(random: &mut Random) -> Vec<u8> {
+    match random.below(10) {
+        0 => (0..random.below(30)).map(|_| random.below(256) as u8).collect(),
+        1 => b"on".to_vec(),
+        2 => format!("{}.{}", random.below(50), random.below(10)).into_bytes(),
+        3 => {
+            format!("{{\"a\":{{\"b\":[{}, {}]}},\"a\":null}}", random.below(9), random.below(9)).into_bytes()
+        }
+        _ => {
+            format!("{{\"value\": {}.{}, \"unit\": \"C\"}}", random.below(40), random.below(10)).into_bytes()
+        }
+    }
+}
+
+/// What is expected of a collection: the readings in the order of their arrival.
+struct Model {
+    readings: Vec<(u64, Kept)>,
+    sequence: u64,
+}
+
+impl Model {
+    fn push(&mut self, store: &mut SeriesStore, kept: Kept) {
+        store.push(Reading {
+            collection: "readings".into(),
+            sequence: self.sequence,
+            time: kept.time,
+            estimated: false,
+            origin: origin(&kept.topic),
+            payload: Bytes::from(kept.payload.clone()),
+        });
+        self.readings.push((self.sequence, kept));
+        self.sequence += 1;
+    }
+
+    fn check(&self, store: &SeriesStore) {
+        let sorted = |mut readings: Vec<Kept>| {
+            // Readings of different topics in one millisecond come in any order, those of one topic as they came.
+            readings.sort_by(|a, b| (a.time, &a.topic).cmp(&(b.time, &b.topic)));
+            readings
+        };
+        let found = query(store, &everything()).items;
+        assert!(found.is_sorted_by_key(|kept| kept.time));
+        let expected = sorted(self.readings.iter().map(|(_, kept)| kept.clone()).collect());
+        assert_eq!(found.len(), expected.len());
+        assert_eq!(sorted(found), expected);
+    }
+}
+
+fn flush_to(through: u64) -> [FlushTo; 1] {
+    [FlushTo { collection: "readings".into(), through, row_key: RowKey(through + 1) }]
+}
+
+#[test]
+fn readings_survive_flushes_restarts_and_power_cuts() {
+    for seed in 0..30 {
+        let mut random = Random::new(seed);
+        let mut disk = SimDisk::new(seed);
+        let rules = Rules { series_max: if seed % 3 == 0 { 3 } else { 100 }, ..Rules::default() };
+        let mut store = open(&disk, rules);
+        let mut model = Model { readings: Vec::new(), sequence: 0 };
+        let mut flushed = 0;
+        let mut time = NOW;
+        for _ in 0..120 {
+            match random.below(12) {
+                0..=6 => {
+                    for _ in 0..random.below(60) {
+                        time += random.below(1500) as i64 - if random.one_in(20) { 5000 } else { 0 };
+                        let topic = format!("s/{}/t{}", random.below(2), random.below(6));
+                        model.push(&mut store, Kept { time, topic, payload: payload(&mut random) });
+                    }
+                }
+                7 | 8 if model.sequence > flushed => {
+                    let through = flushed + random.below(model.sequence - flushed);
+                    store.flush(Some(time), &flush_to(through)).unwrap();
+                    flushed = flushed.max(through + 1);
+                }
+                9 => model.check(&store),
+                10 if random.one_in(3) => {
+                    // Power goes: the tail is gone, and comes again out of the log.
+                    disk.cut_power();
+                    drop(store);
+                    disk = disk.reboot();
+                    let (again, found) = SeriesStore::open(disk.disk(), options(rules)).unwrap();
+                    assert_eq!(found.damage, Vec::<String>::new());
+                    let stored = found.watermarks.get("readings").map_or(0, |key| key.0);
+                    assert_eq!(stored, flushed);
+                    store = again;
+                    let lost = model.readings.iter().filter(|(sequence, _)| *sequence >= flushed).cloned();
+                    let lost: Vec<_> = lost.collect();
+                    for (sequence, kept) in lost {
+                        store.push(Reading {
+                            collection: "readings".into(),
+                            sequence,
+                            time: kept.time,
+                            estimated: false,
+                            origin: origin(&kept.topic),
+                            payload: kept.payload.into(),
+                        });
+                    }
+                    model.check(&store);
+                }
+                11 if model.sequence > 0 => {
+                    let from = NOW + random.below(60_000) as i64;
+                    let span = from..from + random.below(20_000) as i64;
+                    let topic = format!("s/{}/#", random.below(2));
+                    store.flush(Some(time), &flush_to(model.sequence - 1)).unwrap();
+                    flushed = model.sequence;
+                    let wanted = |origin: &Origin| takes(&topic, &origin.topic);
+                    let deleted = store.delete("readings", &wanted, span.clone()).unwrap();
+                    let before = model.readings.len();
+                    model
+                        .readings
+                        .retain(|(_, kept)| !(span.contains(&kept.time) && takes(&topic, &kept.topic)));
+                    assert_eq!(deleted, (before - model.readings.len()) as u64);
+                }
+                _ => {}
+            }
+        }
+        model.check(&store);
+    }
+}
+
+#[test]
+fn age_and_bytes_end_the_oldest_first() {
+    let disk = SimDisk::new(5);
+    let rules = Rules { retention_ms: Some(3_600_000), bytes_max: 40_000, series_max: 100 };
+    let mut store = open(&disk, rules);
+    let mut model = Model { readings: Vec::new(), sequence: 0 };
+    let mut random = Random::new(5);
+    for minute in 0..600i64 {
+        for second in 0..60 {
+            let topic = format!("s/a/t{}", second % 4);
+            // Nothing to pack: eight bytes each.
+            let text = format!("{{\"v\": {}}}", random.next() >> 4);
+            let kept =
+                Kept { time: NOW + minute * 60_000 + second * 1000, topic, payload: text.into_bytes() };
+            model.push(&mut store, kept);
+        }
+        store.flush(Some(NOW + (minute + 1) * 60_000), &flush_to(model.sequence - 1)).unwrap();
+    }
+    let bytes: u64 = store.series().map(|(_, series)| series.extent.bytes).sum();
+    assert!(bytes <= 40_000, "{bytes}");
+    let found = query(&store, &everything()).items;
+    assert!(found.len() > 2000 && found.len() < 6000, "{}", found.len());
+    let newest: Vec<_> =
+        model.readings[model.readings.len() - 1000..].iter().map(|(_, k)| k.clone()).collect();
+    assert_eq!(found[found.len() - 1000..], newest[..]);
+    assert_eq!(store.counters().expired, (model.readings.len() - found.len()) as u64);
+}
+
+#[test]
+fn beyond_series_max_readings_share_one_series_and_keep_their_topics() {
+    let disk = SimDisk::new(6);
+    let mut store = open(&disk, Rules { series_max: 10, ..Rules::default() });
+    let mut model = Model { readings: Vec::new(), sequence: 0 };
+    for n in 0..5000 {
+        let kept = Kept { time: NOW + n, topic: format!("s/{n}/x"), payload: b"{\"value\": 1.5}".to_vec() };
+        model.push(&mut store, kept);
+    }
+    model.check(&store);
+    store.flush(Some(NOW), &flush_to(model.sequence - 1)).unwrap();
+    model.check(&store);
+    assert_eq!(store.series().count(), 11);
+    assert_eq!(store.counters().shared, 4990);
+    let one = Query { topic: Some("s/4321/#".into()), ..everything() };
+    assert_eq!(query(&store, &one).items.len(), 1);
+    let by_site = Query {
+        aggregates: vec![Aggregate::parse("count", None).unwrap()],
+        by: vec![Place::parse("site").unwrap()],
+        topic: Some("s/+/x".into()),
+        ..everything()
+    };
+    assert_eq!(query(&store, &by_site).buckets.len(), 5000);
+}
+
+#[test]
+fn aggregates_are_those_of_the_readings() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed);
+        let mut store = open(&disk, Rules::default());
+        let mut model = Model { readings: Vec::new(), sequence: 0 };
+        let mut values = Vec::new();
+        for n in 0..3000i64 {
+            let value = random.below(1000) as f64 / 10.0;
+            let site = random.below(3);
+            let time = NOW + n * 700 + random.below(200) as i64;
+            values.push((time, site, value));
+            let text = if seed % 2 == 0 { format!("{{\"value\": {value:.1}}}") } else { format!("{value}") };
+            let topic = format!("s/{site}/t");
+            model.push(&mut store, Kept { time, topic, payload: text.into_bytes() });
+            if random.one_in(700) {
+                store.flush(Some(time), &flush_to(model.sequence - 1)).unwrap();
+            }
+        }
+        let every = [1000i64, 60_000, 3_600_000][seed as usize % 3];
+        let least = 25.0;
+        let asked = Query {
+            condition: (seed % 4 == 0).then(|| Condition::parse("value >= 25").unwrap()),
+            every_ms: Some(every),
+            aggregates: ["count", "avg", "min", "max", "last", "p95"]
+                .map(|name| Aggregate::parse(name, None).unwrap())
+                .to_vec(),
+            by: vec![Place::parse("site").unwrap()],
+            since: Some(NOW + 10_000),
+            until: Some(NOW + 2_000_000),
+            ..everything()
+        };
+        let mut expected: BTreeMap<(i64, u64), Vec<(i64, f64)>> = BTreeMap::new();
+        for (time, site, value) in values {
+            if time >= NOW + 10_000 && time < NOW + 2_000_000 && (seed % 4 != 0 || value >= least) {
+                expected.entry((time.div_euclid(every) * every, site)).or_default().push((time, value));
+            }
+        }
+        let found = query(&store, &asked).buckets;
+        assert_eq!(found.len(), expected.len());
+        for ((start, group, results), ((stretch, site), mut values)) in found.into_iter().zip(expected) {
+            assert_eq!((start, group), (Some(stretch), vec![site.to_string()]));
+            let last = values.iter().max_by_key(|(time, _)| *time).unwrap().1;
+            values.sort_by(|a, b| a.1.total_cmp(&b.1));
+            let sum: f64 = values.iter().map(|(_, value)| value).sum();
+            let p95 = values[(values.len() * 95).div_ceil(100) - 1].1;
+            let average = results[1].unwrap();
+            assert!((average - sum / values.len() as f64).abs() < 1e-9);
+            let exact = [values.len() as f64, average, values[0].1, values[values.len() - 1].1, last, p95];
+            assert_eq!(results, exact.map(Some));
+        }
+    }
+}
+
+#[test]
+fn a_query_is_bounded_by_time_limit_and_condition_and_may_stop() {
+    let disk = SimDisk::new(8);
+    let mut store = open(&disk, Rules::default());
+    let mut model = Model { readings: Vec::new(), sequence: 0 };
+    // A long gap in between.
+    for n in 0..4000i64 {
+        let time = NOW + n * 1000 + if n >= 2000 { 400 * 86_400_000 } else { 0 };
+        let text = format!("{{\"value\": {n}, \"unit\": \"C\"}}");
+        model.push(&mut store, Kept { time, topic: "s/a/t".into(), payload: text.into_bytes() });
+        if n == 3000 {
+            store.flush(Some(time), &flush_to(2500)).unwrap();
+        }
+    }
+    model.check(&store);
+    let span = Query { since: Some(NOW + 5000), until: Some(NOW + 10_000), ..everything() };
+    assert_eq!(query(&store, &span).items.len(), 5);
+    let limited = Query { limit: Some(7), ..everything() };
+    assert_eq!(query(&store, &limited).items.len(), 7);
+    let condition = Condition::parse("value >= 1990 and value < 2010 and unit = 'C'").unwrap();
+    let some = Query { condition: Some(condition), ..everything() };
+    assert_eq!(query(&store, &some).items.len(), 20);
+    let mut stopped = All { stop_after: Some(3), ..All::default() };
+    run(&everything(), &mut &store, &mut stopped).unwrap();
+    assert_eq!(stopped.items.len(), 3);
+    let none = Query { collection: "other".into(), ..Query::default() };
+    assert!(run(&none, &mut &store, &mut All::default()).is_err());
+}
+
+#[test]
+fn estimated_times_are_corrected_once_the_clock_is_trusted() {
+    let disk = SimDisk::new(9);
+    let mut store = open(&disk, Rules::default());
+    let push = |store: &mut SeriesStore, sequence: u64, time: i64, estimated: bool| {
+        let payload = Bytes::from(format!("{{\"n\": {sequence}}}"));
+        let collection: Arc<str> = "readings".into();
+        store.push(Reading { collection, sequence, time, estimated, origin: origin("s/a"), payload });
+    };
+    for n in 0..1000 {
+        push(&mut store, n, 1_000_000 + n as i64 * 1000, true);
+    }
+    store.flush(None, &flush_to(599)).unwrap();
+    store.correct_times(NOW - 1_000_000).unwrap();
+    // One that was on its way.
+    push(&mut store, 1000, 1_000_000 + 1000 * 1000, true);
+    push(&mut store, 1001, NOW + 1001 * 1000, false);
+    let times: Vec<i64> = query(&store, &everything()).items.iter().map(|kept| kept.time).collect();
+    assert_eq!(times, (0..=1001).map(|n| NOW + n * 1000).collect::<Vec<_>>());
+    store.flush(Some(NOW), &flush_to(1001)).unwrap();
+    assert_eq!(query(&store, &everything()).items.len(), 1002);
+}
+
+#[test]
+fn a_damaged_file_is_set_aside_and_a_failing_disk_loses_nothing() {
+    let disk = SimDisk::new(10);
+    let mut store = open(&disk, Rules::default());
+    let mut model = Model { readings: Vec::new(), sequence: 0 };
+    for n in 0..500 {
+        let kept = Kept { time: NOW + n, topic: "s/a".into(), payload: b"{\"value\": 1.5}".to_vec() };
+        model.push(&mut store, kept);
+    }
+    disk.fail_at(disk.operations() + 3, disk::Fault::Io);
+    assert!(store.flush(Some(NOW), &flush_to(499)).is_err());
+    store.reopen().unwrap();
+    model.check(&store);
+    store.flush(Some(NOW), &flush_to(499)).unwrap();
+    model.check(&store);
+    store.close().unwrap();
+    let file = disk.disk().open("series.redb", false).unwrap().unwrap();
+    file.write(0, &[0x55; 4096]).unwrap();
+    file.sync_data().unwrap();
+    drop(file);
+    let (mut store, found) = SeriesStore::open(disk.disk(), options(Rules::default())).unwrap();
+    assert_eq!(found.damage.len(), 1, "{:?}", found.damage);
+    assert!(disk.disk().list().unwrap().iter().any(|name| name == "series.redb.damaged-1"));
+    model.readings.clear();
+    let kept = Kept { time: NOW, topic: "s/b".into(), payload: b"on".to_vec() };
+    model.push(&mut store, kept);
+    store.flush(Some(NOW), &flush_to(model.sequence - 1)).unwrap();
+    model.check(&store);
+}
