@@ -328,7 +328,7 @@ mod tests {
             let text: String = (0..random.below(7))
                 .map(|_| pieces[usize::try_from(random.below(pieces.len() as u64)).unwrap()])
                 .collect();
-            let theirs = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
+            let theirs = serde_json::from_str::<serde_json::Value>(&text).is_ok();
             assert_eq!(check(&text).is_ok(), theirs, "{text:?}");
             valid += usize::from(theirs);
             let (mut skeleton, mut slots) = (Vec::new(), Vec::new());

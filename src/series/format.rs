@@ -225,7 +225,7 @@ impl Sink for Writer<'_> {
             members.push(format!(
                 "{}: {}",
                 quoted(name),
-                value.map_or("null".to_owned(), |value| value.to_string())
+                value.map_or_else(|| "null".to_owned(), |value| value.to_string())
             ));
         }
         self.text.extend_from_slice(format!("{{{}}}", members.join(", ")).as_bytes());
