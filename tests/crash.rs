@@ -73,9 +73,10 @@ impl Mosquitto {
         fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
         let address = free_address();
         let text = format!(
-            "listener {} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {}/\n\
+            "listener {} {}\nallow_anonymous true\npersistence true\npersistence_location {}/\n\
              max_queued_messages 0\nuser root\n{extra}",
             address.port(),
+            address.ip(),
             folder.display()
         );
         fs::write(folder.join("mosquitto.conf"), text).expect("the configuration can be written");

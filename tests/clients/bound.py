@@ -1,4 +1,4 @@
-"""Numbered messages for an offline session. Arguments: port, then one of: subscribe ID | publish FROM TO | receive ID."""
+"""Numbered messages for an offline session. Arguments: host, port, then one of: subscribe ID | publish FROM TO | receive ID."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ import time
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-PORT, STEP, ARGUMENTS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+HOST, PORT, STEP, ARGUMENTS = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
 
 
 def client(client_id, clean):
@@ -17,11 +17,11 @@ if STEP == "subscribe":
     c = client(ARGUMENTS[0], False)
     c.on_connect = lambda c, userdata, flags, reason, properties: c.subscribe("numbers", qos=1)
     c.on_subscribe = lambda *arguments: c.disconnect()
-    c.connect("127.0.0.1", PORT)
+    c.connect(HOST, PORT)
     c.loop_forever()
 elif STEP == "publish":
     c = client("source", True)
-    c.connect("127.0.0.1", PORT)
+    c.connect(HOST, PORT)
     c.loop_start()
     sent = [c.publish("numbers", str(number), qos=1) for number in range(int(ARGUMENTS[0]), int(ARGUMENTS[1]))]
     for info in sent:
@@ -32,7 +32,7 @@ elif STEP == "publish":
 elif STEP == "receive":
     c = client(ARGUMENTS[0], False)
     c.on_message = lambda c, userdata, message: print(message.payload.decode())
-    c.connect("127.0.0.1", PORT)
+    c.connect(HOST, PORT)
     c.loop_start()
     # Long enough for everything that will come.
     time.sleep(2)

@@ -1,4 +1,4 @@
-"""A consumer that acknowledges one of two equal messages. Arguments: port, then subscribe or acknowledge-one, -none, -all."""
+"""A consumer that acknowledges one of two equal messages. Arguments: host, port, then subscribe or acknowledge-one, -none, -all."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ import time
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-PORT, STEP = int(sys.argv[1]), sys.argv[2]
+HOST, PORT, STEP = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 
 c = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="counter", clean_session=False, manual_ack=True)
 taken = []
@@ -27,7 +27,7 @@ def on_message(c, userdata, message):
 
 c.on_connect, c.on_message = on_connect, on_message
 c.on_subscribe = lambda *arguments: c.disconnect()
-c.connect("127.0.0.1", PORT)
+c.connect(HOST, PORT)
 if STEP == "subscribe":
     c.loop_forever()
 else:

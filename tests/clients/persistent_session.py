@@ -1,4 +1,4 @@
-"""The steps of a worker whose persistent session outlives the broker's process. Arguments: port, step."""
+"""The steps of a worker whose persistent session outlives the broker's process. Arguments: host, port, step."""
 
 import sys
 import threading
@@ -6,7 +6,7 @@ import threading
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-PORT, STEP = int(sys.argv[1]), sys.argv[2]
+HOST, PORT, STEP = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 
 
 def client(client_id, clean):
@@ -25,13 +25,13 @@ def subscribe():
         c.disconnect()
 
     c.on_connect, c.on_subscribe = on_connect, on_subscribe
-    c.connect("127.0.0.1", PORT)
+    c.connect(HOST, PORT)
     c.loop_forever()
 
 
 def publish():
     p = client("probe-17", True)
-    p.connect("127.0.0.1", PORT)
+    p.connect(HOST, PORT)
     p.loop_start()
     readings = [
         ("plant/room1/alarm", '{"seq": 1, "temp_c": -12.5}'),
@@ -63,7 +63,7 @@ def receive(c, wanted, timeout, show):
             done.set()
 
     c.on_message = on_message
-    c.connect("127.0.0.1", PORT)
+    c.connect(HOST, PORT)
     c.loop_start()
     done.wait(timeout)
     c.disconnect()

@@ -152,15 +152,15 @@ impl Drop for Daemon {
     }
 }
 
-/// A port on loopback that nobody has: below the range from which the system takes ports of outgoing connections, so
-/// that no client of another test takes it between two lives of a daemon.
+/// An address that nobody has: a loopback address of this test process alone, and a port below the range from which the
+/// system takes ports of outgoing connections, so that nobody takes it between two lives of a daemon.
 pub fn free_address() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = std::process::id() % 10_000;
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    // A process identifier has 22 bits at most: 127.64.0.0 to 127.127.255.255.
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
     loop {
-        let offset = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = u16::try_from(20_000 + (base + offset) % 12_000).expect("below 32 000");
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let address =
+            SocketAddr::from(([127, 64 + high % 64, middle, low], NEXT.fetch_add(1, Ordering::Relaxed)));
         if TcpListener::bind(address).is_ok() {
             return address;
         }

@@ -30,13 +30,14 @@ impl Tool {
         Self::start(daemon, program, &all)
     }
 
-    /// Starts a script of `tests/clients` in the project's own Python environment; its first argument is the port.
+    /// Starts a script of `tests/clients` in the project's own Python environment; its first arguments are host and port.
     pub fn python(daemon: &Daemon, script: &str, arguments: &[&str]) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let python = root.join(".venv/bin/python");
         assert!(python.exists(), "{} is missing: ./scripts/test makes it", python.display());
-        let (script, port) = (root.join("tests/clients").join(script), daemon.mqtt().port().to_string());
-        let mut all = vec!["-u", script.to_str().expect("the project's path is text"), &port];
+        let script = root.join("tests/clients").join(script);
+        let (host, port) = (daemon.mqtt().ip().to_string(), daemon.mqtt().port().to_string());
+        let mut all = vec!["-u", script.to_str().expect("the project's path is text"), &host, &port];
         all.extend_from_slice(arguments);
         Self::start(daemon, python.to_str().expect("the project's path is text"), &all)
     }
