@@ -1,5 +1,6 @@
 //! What the configuration means to the machine, and the short memory of verified passwords.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -42,10 +43,16 @@ impl GatewayPolicy {
 /// The broker's part of the configuration. `flash_quota_bytes` is what the store grants.
 #[must_use]
 pub fn broker_policy(config: &Config, flash_quota_bytes: u64) -> broker::Policy {
-    let named = config.queues.named.iter();
+    // The broker takes the first that matches, so the closest comes first: a name by itself, then the pattern with the
+    // most literal characters.
+    let mut named: Vec<_> = config.queues.named.iter().collect();
+    named.sort_by_key(|(pattern, _)| {
+        let literals = pattern.chars().filter(|c| *c != '*').count();
+        (pattern.contains('*'), Reverse(literals))
+    });
     broker::Policy {
         session_bounds: bounds(&config.queues.session),
-        named_bounds: named.map(|(pattern, b)| (pattern.as_str().into(), bounds(b))).collect(),
+        named_bounds: named.into_iter().map(|(pattern, b)| (pattern.as_str().into(), bounds(b))).collect(),
         sessions_max: config.limits.sessions_max as usize,
         session_expiry_max: Some(config.limits.session_expiry_max).filter(|d| !d.is_zero()),
         retained_max: config.limits.retained_max as usize,
