@@ -88,6 +88,8 @@ pub(super) struct Ledger {
     unretained_keys: BTreeSet<RowKey>,
     /// What was lost with a file is being written again, over as many batches as it takes.
     written_anew: bool,
+    /// Where the first of the pending messages lay before that.
+    replaced: VecDeque<Place>,
     pub(super) commits: u64,
     pub(super) elided: u64,
 }
@@ -123,6 +125,7 @@ impl Ledger {
             records: collections::map(seed),
             unretained_keys: BTreeSet::new(),
             written_anew: false,
+            replaced: VecDeque::new(),
             commits: 0,
             elided: 0,
         }
@@ -243,6 +246,11 @@ impl Ledger {
         }
     }
 
+    /// Messages that wait to be written, in their order.
+    pub fn pending(&self) -> impl Iterator<Item = &Rc<Held>> {
+        self.pending.iter()
+    }
+
     // What the driver asks.
 
     pub const fn open_batch(&self) -> BatchNumber {
@@ -310,16 +318,23 @@ impl Ledger {
         self.lazy_until = None;
         let mut builder = BatchBuilder::new(self.open);
         self.write_messages(&mut builder);
-        self.write_joined(&mut builder);
-        self.write_window(&mut builder);
-        let checkpoint =
-            self.commits_since_checkpoint >= CHECKPOINT_COMMITS || self.dead_bytes >= CHECKPOINT_DEAD_BYTES;
-        if checkpoint {
-            self.write_snapshot(ground, &mut builder);
-        } else {
-            self.write_settlements(ground, &mut builder);
+        // What speaks about messages comes when all that is written anew is there, and so does the end of what it
+        // replaces.
+        let whole = !self.written_anew || self.pending.is_empty();
+        let checkpoint = whole
+            && (self.commits_since_checkpoint >= CHECKPOINT_COMMITS
+                || self.dead_bytes >= CHECKPOINT_DEAD_BYTES);
+        if whole {
+            self.written_anew = false;
+            self.write_joined(&mut builder);
+            self.write_window(&mut builder);
+            if checkpoint {
+                self.write_snapshot(ground, &mut builder);
+            } else {
+                self.write_settlements(ground, &mut builder);
+            }
+            self.write_records(ground, &mut builder);
         }
-        self.write_records(ground, &mut builder);
         // A record that came and went within the batch leaves no row, but a reply may wait for its number.
         if builder.is_empty() && !awaited {
             return None;
@@ -335,9 +350,11 @@ impl Ledger {
         self.commits += 1;
         let mut batch = builder.finish();
         batch.min_live_key = checkpoint.then(|| self.oldest_live_key());
-        self.in_flight_bytes = self.pending_bytes;
-        self.pending_bytes = 0;
-        self.pending_rows = self.pending.iter().map(|held| rows_of(held.message.charge())).sum();
+        let waiting = self.pending.iter().map(|held| held.message.charge());
+        let waiting_bytes = waiting.clone().sum();
+        self.pending_rows = waiting.map(rows_of).sum();
+        self.in_flight_bytes = self.pending_bytes.saturating_sub(waiting_bytes);
+        self.pending_bytes = waiting_bytes;
         self.urgent = !self.pending.is_empty();
         self.in_flight = Some(self.open);
         self.open = self.open.next();
@@ -347,8 +364,7 @@ impl Ledger {
 
     /// The store has the batch on flash.
     pub fn persisted_batch(&mut self, now: Now, persisted: Persisted) {
-        if !self.written_anew || self.pending.is_empty() {
-            self.written_anew = false;
+        if !self.written_anew {
             self.persisted = persisted.number;
         }
         self.in_flight = None;
@@ -356,18 +372,29 @@ impl Ledger {
         self.not_before = self.budget.spend(now.mono, persisted.bytes_written);
     }
 
-    /// The store lost its file and goes on after batch `last`. Nothing counts as persisted beyond what did until all
-    /// that is added now is.
-    pub fn begin_anew(&mut self, last: BatchNumber) {
-        let budget = self.budget.clone();
-        let anew = Self::new(last.max(self.open), 0, budget);
+    /// The store lost a file and goes on after batch `last`. Nothing counts as persisted beyond what did until all that
+    /// is added now is; the batch that completes it deletes the rows that were `salvaged` and not replaced.
+    pub fn begin_anew(&mut self, last: BatchNumber, salvaged: Vec<Place>) {
+        let anew = Self::new(last, 0, self.budget.clone());
         let old = std::mem::replace(self, anew);
-        self.open = last.next();
         self.persisted = old.persisted;
+        self.queues_created = old.queues_created;
         self.not_before = old.not_before;
         self.commits = old.commits;
         self.elided = old.elided;
         self.written_anew = true;
+        self.dead = salvaged;
+        self.commits_since_checkpoint = CHECKPOINT_COMMITS;
+    }
+
+    /// The messages that are added first after [`Ledger::begin_anew`] lay in these places: each is deleted in the batch
+    /// that writes its message again, so that a full file has room for both.
+    pub fn replace_rows(&mut self, places: Vec<Place>) {
+        let replaced: BTreeSet<_> = places.iter().map(|place| place.key).collect();
+        let salvaged: BTreeSet<_> = self.dead.iter().map(|place| place.key).collect();
+        self.dead.retain(|place| !replaced.contains(&place.key));
+        let there = |place: Place| if salvaged.contains(&place.key) { place } else { Place::default() };
+        self.replaced = places.into_iter().map(there).collect();
     }
 
     // Recovery.
@@ -423,6 +450,9 @@ impl Ledger {
         let fits = if self.written_anew { self.fitting() } else { self.pending.len() };
         let later = self.pending.split_off(fits);
         for held in std::mem::replace(&mut self.pending, later) {
+            if let Some(place) = self.replaced.pop_front().filter(|place| place.pieces > 0) {
+                builder.delete(place);
+            }
             let mut takers = held.takers.take();
             if held.is_settled() {
                 held.stage.set(Stage::Memory);
@@ -570,12 +600,15 @@ impl Ledger {
         }
     }
 
-    /// How many of the pending messages one batch has keys for.
+    /// How many of the pending messages one batch takes while they are written anew.
     fn fitting(&self) -> usize {
-        let mut rows = 0;
+        let (mut rows, mut bytes) = (0, 0);
         let fits = |held: &&Rc<Held>| {
-            rows += rows_of(held.message.charge());
-            rows <= PENDING_ROWS_MAX
+            let first = bytes == 0;
+            let charge = held.message.charge();
+            rows += rows_of(charge);
+            bytes += charge;
+            first || rows <= PENDING_ROWS_MAX && bytes <= limits::BATCH_BYTES_SOFT
         };
         self.pending.iter().take_while(fits).count()
     }

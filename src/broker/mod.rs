@@ -211,14 +211,16 @@ impl Broker {
     /// A batch is on flash: what waited for it goes on.
     pub fn persisted(&mut self, now: Now, persisted: Persisted) {
         self.ledger.persisted_batch(now, persisted);
+        // Less than the batch's number while messages are being written anew.
+        let kept = self.ledger.persisted();
         while let Some((number, _)) = self.waiting.front().copied()
-            && number <= persisted.number
+            && number <= kept
         {
             let Some((_, connection)) = self.waiting.pop_front() else { break };
             self.events.push_back(Event::GatesMayBeDue { connection });
         }
         while let Some((number, ..)) = self.awaiting.front().copied()
-            && number <= persisted.number
+            && number <= kept
         {
             let Some((_, queue, tag)) = self.awaiting.pop_front() else { break };
             self.identifier_kept(now, queue, tag);

@@ -8,7 +8,8 @@ use super::held::{Held, RETAINED, TAKER_CONNECTED};
 use super::ledger::Urgency;
 use super::queue::Flight;
 use super::rows::RecordKey;
-use crate::ids::{BatchNumber, QueueId, RowKey};
+use crate::ids::{QueueId, RowKey};
+use crate::store::Salvaged;
 use crate::time::Now;
 
 /// A message's claim to be written again.
@@ -18,12 +19,22 @@ struct Claim {
     flags: u8,
 }
 
+/// The order in which messages are written again: by the keys that they had, then those that had none yet, by their
+/// place in the open batch.
+type Order = (RowKey, usize);
+
+/// Stands for the key of a message that was never written.
+const UNWRITTEN: RowKey = RowKey(u64::MAX);
+
 impl Broker {
-    /// The store lost its file and goes on after batch `last`: every message and record is written again, and every
-    /// reply that waits for a batch waits for these. `what` names the damage in the receipts.
-    pub fn write_anew(&mut self, now: Now, last: BatchNumber, what: &[String]) {
+    /// The store's files were damaged: every message and record is written again in place of what was salvaged, and
+    /// every reply that waits for a batch waits for these. The damage is named in the receipts.
+    pub fn write_anew(&mut self, now: Now, salvaged: Salvaged) {
         let claims = self.claims();
-        self.ledger.begin_anew(last);
+        let Salvaged { last, rows, damage } = salvaged;
+        self.ledger.begin_anew(last, rows);
+        let written = claims.range(..(UNWRITTEN, 0)).filter_map(|(_, claims)| claims.first());
+        self.ledger.replace_rows(written.map(|claim| claim.held.place.get()).collect());
         for claim in claims.values().flatten() {
             claim.held.forget_place();
         }
@@ -53,18 +64,22 @@ impl Broker {
         }
         self.awaiting.iter_mut().for_each(|(awaited, ..)| *awaited = batch);
         self.waiting.iter_mut().for_each(|(awaited, _)| *awaited = batch);
-        for damage in what {
+        for damage in &damage {
             self.report_damage(now, damage);
         }
         self.ledger.want(now.mono, Urgency::Now);
     }
 
-    /// Every durable claim, by the order in which the messages were written; what was not written comes last.
-    fn claims(&self) -> BTreeMap<RowKey, Vec<Claim>> {
-        let mut claims: BTreeMap<RowKey, Vec<Claim>> = BTreeMap::new();
+    /// Every durable claim, in the order in which the messages came.
+    fn claims(&self) -> BTreeMap<Order, Vec<Claim>> {
+        let unwritten: BTreeMap<_, _> = self.ledger.pending().map(Rc::as_ptr).zip(0..).collect();
+        let mut claims: BTreeMap<Order, Vec<Claim>> = BTreeMap::new();
         let mut add = |held: &Rc<Held>, queue, flags| {
             let key = held.place.get().key;
-            let order = if key == RowKey(0) { RowKey(u64::MAX) } else { key };
+            let order = match unwritten.get(&Rc::as_ptr(held)) {
+                Some(position) => (UNWRITTEN, *position),
+                None => (key, 0),
+            };
             claims.entry(order).or_default().push(Claim { held: Rc::clone(held), queue, flags });
         };
         for queue in self.queues.iter().flatten() {

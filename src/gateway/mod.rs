@@ -26,6 +26,7 @@ use crate::limits;
 use crate::mqtt::codec::{self, ConnectReturnCode, ControlPacket, Decoded, Fault, encode_connack};
 use crate::mqtt::connection::{Context, End, Next};
 use crate::mqtt::output::OutputBuffer;
+use crate::store::Salvaged;
 use crate::store::batch::{Batch, Persisted};
 use crate::time::{Mono, Now};
 
@@ -215,9 +216,9 @@ impl Gateway {
         self.store.condition = condition;
     }
 
-    /// The store lost its file and goes on after batch `last`: everything is written again.
-    pub fn write_anew(&mut self, now: Now, last: BatchNumber, what: &[String]) {
-        self.broker.write_anew(now, last, what);
+    /// The store's files were damaged: everything is written again, beside what was salvaged, and in its place.
+    pub fn write_anew(&mut self, now: Now, salvaged: Salvaged) {
+        self.broker.write_anew(now, salvaged);
     }
 
     /// Time passed.

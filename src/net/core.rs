@@ -144,12 +144,12 @@ impl Core {
                 tracing::warn!("the flash works again");
                 gateway.store_condition(StoreCondition::Working);
             }
-            Answer::Damaged { last, what } => {
-                for damage in &what {
+            Answer::Damaged(salvaged) => {
+                for damage in &salvaged.damage {
                     tracing::error!(%damage, "the store is damaged and written anew");
                 }
                 gateway.store_condition(StoreCondition::Working);
-                gateway.write_anew(now, last, &what);
+                gateway.write_anew(now, salvaged);
             }
             Answer::Closed(result) => {
                 if let Err(error) = result {

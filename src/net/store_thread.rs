@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc as to_core;
 
-use crate::ids::BatchNumber;
-use crate::store::{Batch, Persisted, Store, StoreError};
+use crate::store::{Batch, Persisted, Salvaged, Store, StoreError};
 
 /// Pause before the first attempt to recover; it doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -35,11 +34,8 @@ pub enum Answer {
     /// The flash works again, and holds what it held.
     Recovered,
     /// The flash works again, but a file had to be set aside: the batch under way is void, and the core writes anew
-    /// what it knows, from the number after `last` on.
-    Damaged {
-        last: BatchNumber,
-        what: Vec<String>,
-    },
+    /// what it knows.
+    Damaged(Salvaged),
     /// Files are closed; the thread has ended.
     Closed(Result<(), String>),
 }
@@ -160,11 +156,13 @@ fn recover(store: &mut Store, error: &StoreError, answers: &to_core::Sender<Answ
                 tell(answers, Answer::Recovered);
                 return true;
             }
-            Ok(None) => {
-                let last = store.last_batch();
-                tell(answers, Answer::Damaged { last, what: store.take_damage() });
-                return false;
-            }
+            Ok(None) => match store.salvaged() {
+                Ok(salvaged) => {
+                    tell(answers, Answer::Damaged(salvaged));
+                    return false;
+                }
+                Err(error) => tell(answers, Answer::Failing(error.to_string())),
+            },
             Err(error) => tell(answers, Answer::Failing(error.to_string())),
         }
     }

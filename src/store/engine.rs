@@ -79,6 +79,17 @@ pub struct ReplayReport {
     pub lost: Vec<RowKey>,
 }
 
+/// What a damaged file left, when it was damaged while the store was in use.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Salvaged {
+    /// Numbers go on after this batch.
+    pub last: BatchNumber,
+    /// Every row that is there.
+    pub rows: Vec<Place>,
+    /// What was found, one text each.
+    pub damage: Vec<String>,
+}
+
 /// The open store. One owner; every call is blocking.
 #[derive(Debug)]
 pub struct Store {
@@ -265,8 +276,8 @@ impl Store {
     /// Recovers in place after an error: drops the handles and the files' cached pages and opens again.
     ///
     /// Returns the last batch that is persisted, so that the caller submits again what is above it. `None` when a file
-    /// was found damaged and set aside: rows may be missing, [`Store::take_damage`] tells, and the caller should write
-    /// anew what it knows. Numbers go on after [`Store::last_batch`] in either case.
+    /// was found damaged and set aside: rows may be missing or have come back, [`Store::salvaged`] tells, and the caller
+    /// should write anew what it knows and delete the rest. Numbers go on after [`Store::last_batch`] in either case.
     ///
     /// # Errors
     /// See [`StoreError`]. Try again later.
@@ -275,14 +286,19 @@ impl Store {
         let (files, recovery) = recovery::open(&*self.disk, &self.options, &self.counters, Some(self.boot))?;
         self.last = files.last;
         self.open = Some(files);
-        let intact = recovery.damage.is_empty();
         self.damage.extend(recovery.damage);
-        Ok(intact.then_some(self.last))
+        Ok(self.damage.is_empty().then_some(self.last))
     }
 
-    /// What [`Store::reopen`] found damaged since this was last asked.
-    pub fn take_damage(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.damage)
+    /// What is there after [`Store::reopen`] found damage.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; the damage is found again then.
+    pub fn salvaged(&mut self) -> Result<Salvaged, StoreError> {
+        let mut rows = Vec::new();
+        let report = self.replay(&mut |place, _, _| rows.push(place))?;
+        rows.extend(report.lost.into_iter().map(|key| Place { key, pieces: 1 }));
+        Ok(Salvaged { last: self.last, rows, damage: std::mem::take(&mut self.damage) })
     }
 
     /// Runs a call on the open files; an error closes them until [`Store::reopen`].

@@ -27,7 +27,7 @@ mod salvage;
 pub use backend::{FileDisk, FolderError};
 pub use batch::{Batch, BatchBuilder, Persisted, Place};
 pub use disk::{Disk, File};
-pub use engine::{OnCorrupt, ReplayReport, Store, StoreOptions, Usage};
+pub use engine::{OnCorrupt, ReplayReport, Salvaged, Store, StoreOptions, Usage};
 pub use error::{OpenError, StoreError};
 pub use recovery::Recovery;
 pub use row::stored_bytes;
