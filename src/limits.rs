@@ -35,6 +35,10 @@ pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
 /// Deliveries go on when no more than this waits.
 pub const OUTPUT_BYTES_LOW: usize = 64 * 1024;
 
+/// Bytes of replies that one connection may be owed: beyond it nothing more is read until some leave, so that a peer
+/// fills no memory with requests whose answers wait for the flash.
+pub const OWED_BYTES_MAX: usize = 256 * 1024;
+
 /// Bytes read from one connection before the others have their turn.
 pub const READ_BYTES_MAX: usize = 64 * 1024;
 

@@ -43,6 +43,11 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
+    /// True while it is not read because the flash must catch up.
+    pub fn is_held_back(&self) -> bool {
+        self.pause == Pause::Congested || self.connection.owes_too_much()
+    }
+
     /// Keeps input for later; room is made for the whole packet at its front.
     pub fn keep(&mut self, rest: &[u8]) {
         if rest.is_empty() {

@@ -182,6 +182,10 @@ impl Gateway {
         self.counters.bytes_sent += count as u64;
         let Some(endpoint) = self.connections.get_mut(id) else { return };
         endpoint.connection.output.advance(count);
+        if endpoint.blocked && count > 0 {
+            // It is not read meanwhile, and it takes what it is sent: it lives.
+            endpoint.connection.excuse(now.mono);
+        }
         if endpoint.blocked && endpoint.connection.output.len() <= limits::OUTPUT_BYTES_LOW {
             endpoint.blocked = false;
             if let Some(queue) = endpoint.connection.queue() {
@@ -204,6 +208,7 @@ impl Gateway {
                     && endpoint.pause == Pause::Congested
                 {
                     endpoint.pause = Pause::None;
+                    endpoint.connection.excuse(now.mono);
                     self.handle_kept(now, id);
                     self.resume_reading(id);
                 }
@@ -231,6 +236,10 @@ impl Gateway {
             }
             endpoint.check_at = None;
             endpoint.connection.shrink();
+            if endpoint.is_held_back() {
+                // What it sent meanwhile was not read: its silence is the gateway's.
+                endpoint.connection.excuse(now.mono);
+            }
             if endpoint.connection.deadline().is_some_and(|at| at <= now.mono) {
                 let end = endpoint.connection.timeout();
                 self.end(now, id, end);
@@ -279,7 +288,10 @@ impl Gateway {
     /// False while the connection's input must wait.
     #[must_use]
     pub fn wants_read(&self, id: ConnectionId) -> bool {
-        self.connections.get(id).is_some_and(|endpoint| endpoint.pause == Pause::None && !endpoint.blocked)
+        let reads = |endpoint: &Endpoint| {
+            endpoint.pause == Pause::None && !endpoint.blocked && !endpoint.connection.owes_too_much()
+        };
+        self.connections.get(id).is_some_and(reads)
     }
 
     /// The next batch for the store, when it is idle and something is due.
@@ -453,7 +465,9 @@ impl Gateway {
     /// Lets due replies of a connection leave; a connection that has just joined gets its deliveries.
     fn release_replies(&mut self, now: Now, id: ConnectionId) {
         let Some(endpoint) = self.connections.get_mut(id) else { return };
+        let owed_too_much = endpoint.connection.owes_too_much();
         let joined = endpoint.connection.release_replies(&self.broker);
+        let reads_again = owed_too_much && !endpoint.connection.owes_too_much();
         if joined {
             self.outputs.push_back(Output::Joined { connection: id });
             if let Some(queue) = endpoint.connection.queue() {
@@ -462,6 +476,11 @@ impl Gateway {
             self.renew_deadline(id);
         }
         self.mark_dirty(now, id);
+        if reads_again && let Some(endpoint) = self.connections.get_mut(id) {
+            endpoint.connection.excuse(now.mono);
+            self.handle_kept(now, id);
+            self.resume_reading(id);
+        }
     }
 
     /// Passes on what the broker has to tell.
@@ -564,12 +583,14 @@ impl Gateway {
     }
 }
 
-/// True for a packet whose effect may need flash.
+/// True for a packet that adds to what waits for the flash without a bound of its own.
 const fn keeps(packet: &ControlPacket<'_>) -> bool {
     match packet {
         ControlPacket::Publish(publish) => publish.packet_identifier.is_some() || publish.retain,
-        ControlPacket::Connect(_) | ControlPacket::Subscribe(_) | ControlPacket::Unsubscribe(_) => true,
-        ControlPacket::PubAck(_)
+        ControlPacket::Connect(_)
+        | ControlPacket::Subscribe(_)
+        | ControlPacket::Unsubscribe(_)
+        | ControlPacket::PubAck(_)
         | ControlPacket::PubRec(_)
         | ControlPacket::PubRel(_)
         | ControlPacket::PubComp(_)

@@ -303,7 +303,18 @@ impl Connection {
     /// True while packets may be handled.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
-        !matches!(self.state, State::Verifying(_) | State::Ended)
+        !matches!(self.state, State::Verifying(_) | State::Ended) && !self.owes_too_much()
+    }
+
+    /// True when packets wait because too many replies wait for the flash.
+    #[must_use]
+    pub const fn owes_too_much(&self) -> bool {
+        self.owed.is_full()
+    }
+
+    /// The peer may have spoken, but was not listened to: its keep-alive begins anew.
+    pub const fn excuse(&mut self, now: Mono) {
+        self.last_received = now;
     }
 
     /// The session, once CONNECT opened it.

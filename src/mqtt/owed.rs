@@ -8,6 +8,7 @@ use super::codec::{
 };
 use crate::broker::Gate;
 use crate::ids::BatchNumber;
+use crate::limits;
 
 /// A reply that waits for its gate.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,16 +48,26 @@ impl Reply {
 #[derive(Debug, Default)]
 pub(super) struct OwedReplies {
     replies: VecDeque<(Gate, Reply)>,
+    /// Memory that they take.
+    bytes: usize,
 }
 
 impl OwedReplies {
     pub fn push(&mut self, gate: Gate, reply: Reply) {
+        self.bytes += memory_bytes(&reply);
         self.replies.push_back((gate, reply));
     }
 
     /// The next reply that may leave.
     pub fn pop_due(&mut self, persisted: BatchNumber) -> Option<Reply> {
-        self.replies.pop_front_if(|(gate, _)| gate.is_due(persisted)).map(|(_, reply)| reply)
+        let (_, reply) = self.replies.pop_front_if(|(gate, _)| gate.is_due(persisted))?;
+        self.bytes -= memory_bytes(&reply);
+        Some(reply)
+    }
+
+    /// True when nothing more may be asked for until some have left.
+    pub const fn is_full(&self) -> bool {
+        self.bytes >= limits::OWED_BYTES_MAX
     }
 
     pub fn is_empty(&self) -> bool {
@@ -68,4 +79,18 @@ impl OwedReplies {
             self.replies = VecDeque::new();
         }
     }
+}
+
+fn memory_bytes(reply: &Reply) -> usize {
+    let codes = match reply {
+        Reply::SubAck(_, codes) => codes.len(),
+        Reply::ConnAck { .. }
+        | Reply::PubAck(_)
+        | Reply::PubRec(_)
+        | Reply::PubRel(_)
+        | Reply::PubComp(_)
+        | Reply::UnsubAck(_)
+        | Reply::PingResp => 0,
+    };
+    size_of::<(Gate, Reply)>() + codes
 }
