@@ -310,19 +310,24 @@ impl World {
 
     /// The flash works again: the store recovers in place, as the daemon's thread does.
     pub fn heal(&mut self) {
-        self.flash = Flash::Works;
+        self.heal_to(Flash::Works);
+    }
+
+    /// The flash works again, and batches wait at the store.
+    pub fn heal_held(&mut self) {
+        self.heal_to(Flash::Held);
+    }
+
+    fn heal_to(&mut self, flash: Flash) {
+        self.flash = flash;
         let store = self.store.as_mut().expect("the store is open");
         let intact = store.reopen().expect("the flash works again").is_some();
-        let (last, damage) = (store.last_batch(), store.take_damage());
+        let salvaged = (!intact).then(|| store.salvaged().expect("the flash works again"));
         self.gateway.store_condition(StoreCondition::Working);
-        if intact {
-            if let Some(batch) = self.under_way.take() {
-                self.append(batch);
-            }
-        } else {
+        if let Some(salvaged) = salvaged {
             self.under_way = None;
-            self.damage = damage;
-            self.gateway.write_anew(self.now, last, &self.damage);
+            self.damage.clone_from(&salvaged.damage);
+            self.gateway.write_anew(self.now, salvaged);
         }
         self.settle();
     }
