@@ -48,10 +48,13 @@ struct Kept {
     payload: Vec<u8>,
 }
 
+/// Start, group and values of a bucket.
+type Results = (Option<i64>, Vec<String>, Vec<Option<f64>>);
+
 #[derive(Default)]
 struct All {
     items: Vec<Kept>,
-    buckets: Vec<(Option<i64>, Vec<String>, Vec<Option<f64>>)>,
+    buckets: Vec<Results>,
     stop_after: Option<usize>,
 }
 
@@ -293,7 +296,7 @@ fn aggregates_are_those_of_the_readings() {
         };
         let mut expected: BTreeMap<(i64, u64), Vec<(i64, f64)>> = BTreeMap::new();
         for (time, site, value) in values {
-            if time >= NOW + 10_000 && time < NOW + 2_000_000 && (seed % 4 != 0 || value >= least) {
+            if (NOW + 10_000..NOW + 2_000_000).contains(&time) && (seed % 4 != 0 || value >= least) {
                 expected.entry((time.div_euclid(every) * every, site)).or_default().push((time, value));
             }
         }
