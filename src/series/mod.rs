@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod backend;
+mod bound;
 mod change;
 mod chunk;
 mod column;

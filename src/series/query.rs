@@ -13,11 +13,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::aggregate::{Aggregate, Cell, Function};
-use super::chunk::{self, Chunk, Field as Value, Located, Row};
+use super::bound::{Bound, Field};
+use super::chunk::{self, Chunk, Row};
 use super::condition::{Condition, Place};
 use super::database::{Marker, SeriesFile};
 use super::keys;
-use super::path::Path;
 use super::registry::{Origin, Series, SeriesId};
 use super::store::SeriesStore;
 use crate::store::StoreError;
@@ -377,23 +377,6 @@ struct Engine<'q, 's> {
     entry_of: BTreeMap<(i64, usize), usize>,
 }
 
-/// A field that is aggregated.
-#[derive(Clone, PartialEq, Eq)]
-struct Field {
-    path: Path,
-    /// Where the path leads nowhere.
-    otherwise: Option<Path>,
-}
-
-/// A chunk with the places that the query looks at.
-struct Bound<'c> {
-    chunk: &'c Chunk,
-    origin: Option<&'c Origin>,
-    condition: Vec<(Place, Option<Located>)>,
-    by: Vec<(Place, Option<Located>)>,
-    fields: Vec<(Located, Option<Located>)>,
-}
-
 impl<'q, 's> Engine<'q, 's> {
     fn new(query: &'q Query, sink: &'s mut dyn Sink) -> Self {
         let mut fields: Vec<Field> = Vec::new();
@@ -666,128 +649,6 @@ impl<'q, 's> Engine<'q, 's> {
         }
         self.emit();
         Ok(self.report)
-    }
-}
-
-impl Field {
-    fn of(aggregate: &Aggregate) -> Self {
-        match &aggregate.field {
-            Some(path) => Self { path: path.clone(), otherwise: None },
-            None => Self { path: Path::name("value"), otherwise: Some(Path::name("payload")) },
-        }
-    }
-}
-
-impl<'c> Bound<'c> {
-    fn of(query: &Query, fields: &[Field], chunk: &'c Chunk, series: &'c Series) -> Self {
-        let bind = |place: &Place| {
-            let located = match place {
-                Place::At(path) => Some(chunk.locate(path)),
-                Place::Topic | Place::ReceivedAt => None,
-            };
-            (place.clone(), located)
-        };
-        let places = query.condition.iter().flat_map(Condition::places);
-        Self {
-            chunk,
-            origin: series.origin.as_ref(),
-            condition: places.map(bind).collect(),
-            by: query.by.iter().map(bind).collect(),
-            fields: fields
-                .iter()
-                .map(|field| {
-                    let located = chunk.locate(&field.path);
-                    let otherwise = field.otherwise.as_ref().map(|path| chunk.locate(path));
-                    match otherwise {
-                        Some(otherwise) if chunk.is_nowhere(&located) => (otherwise, None),
-                        otherwise => (located, otherwise),
-                    }
-                })
-                .collect(),
-        }
-    }
-
-    /// The reading's own origin, where the series is shared.
-    fn own_origin(&self, at: usize) -> Option<Origin> {
-        if self.origin.is_some() {
-            return None;
-        }
-        Origin::read(self.chunk.identity(at)?)
-    }
-
-    fn holds(&self, query: &Query, at: usize, origin: &Origin) -> bool {
-        let Some(condition) = &query.condition else { return true };
-        condition.holds(&|place| {
-            let (place, located) = self.condition.get(place)?;
-            self.value(place, located.as_ref(), at, origin)
-        })
-    }
-
-    fn value<'v>(
-        &'v self,
-        place: &'v Place,
-        located: Option<&Located>,
-        at: usize,
-        origin: &'v Origin,
-    ) -> Option<Value<'v>> {
-        match place {
-            Place::Topic => Some(Value::Text((&*origin.topic).into())),
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "milliseconds since 1970 fit a float for 285 000 years"
-            )]
-            Place::ReceivedAt => Some(Value::Number(*self.chunk.times.get(at)? as f64)),
-            Place::At(path) => {
-                let field = self.chunk.field(at, located?, path);
-                field.or_else(|| Some(Value::Text(origin.tag(path.single()?)?.into())))
-            }
-        }
-    }
-
-    /// The group of all readings of the chunk, if it is one.
-    fn group(&self) -> Option<Vec<Box<str>>> {
-        let origin = self.origin?;
-        let names = self.by.iter().map(|(place, located)| match place {
-            Place::Topic => Some(origin.topic.clone()),
-            Place::ReceivedAt => None,
-            Place::At(path) => {
-                let is_tag = located.as_ref().is_some_and(|located| self.chunk.is_nowhere(located));
-                is_tag.then(|| path.single().and_then(|name| origin.tag(name)).unwrap_or("").into())
-            }
-        });
-        names.collect()
-    }
-
-    fn group_of(&self, at: usize, origin: &Origin) -> Vec<Box<str>> {
-        let name = |(place, located): &(Place, Option<Located>)| match self.value(
-            place,
-            located.as_ref(),
-            at,
-            origin,
-        ) {
-            Some(Value::Text(text)) => text.into(),
-            Some(Value::Number(number)) => number.to_string().into(),
-            Some(Value::Truth(truth)) => truth.to_string().into(),
-            Some(Value::Null) => "null".into(),
-            Some(Value::Whole) | None => "".into(),
-        };
-        self.by.iter().map(name).collect()
-    }
-
-    fn number(&self, fields: &[Field], field: usize, at: usize) -> Option<f64> {
-        let (located, otherwise) = self.fields.get(field)?;
-        let paths = fields.get(field)?;
-        let at = |located: &Located, path: &Path| match self.chunk.field(at, located, path) {
-            Some(Value::Number(number)) => Some(number),
-            _ => None,
-        };
-        // Where the first path leads nowhere, the other took its place.
-        let first = if otherwise.is_none() && paths.otherwise.is_some() {
-            paths.otherwise.as_ref()
-        } else {
-            Some(&paths.path)
-        };
-        at(located, first?).or_else(|| at(otherwise.as_ref()?, paths.otherwise.as_ref()?))
     }
 }
 
