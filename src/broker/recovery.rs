@@ -249,6 +249,7 @@ impl Recovered {
             debug_assert_eq!(*address, *held.message.address);
             broker.retained.set(&held);
         }
+        self.recover_marks(broker);
         for (queue, entries) in entries {
             self.fill(broker, queue, entries);
         }
@@ -286,20 +287,30 @@ impl Recovered {
         }
     }
 
+    /// Every queue knows again how far it has settled, also one that holds nothing now: other queues may keep rows
+    /// alive that it settled, and the next checkpoint must say so once more.
+    fn recover_marks(&self, broker: &Broker) {
+        for (id, settlements) in &self.settled {
+            let Some(queue) = broker.durable.get(id).and_then(|index| broker.queue(*index)) else { continue };
+            if let Some((mark, _)) = &settlements.below {
+                queue.settled_below.set(*mark);
+            }
+            if let Some(last) = settlements.keys.last() {
+                queue.has_settled(*last);
+            }
+        }
+    }
+
     /// Gives a queue its messages: the survivors in their order, then the rest by key.
     fn fill(&self, broker: &mut Broker, id: QueueId, mut entries: Vec<Entry>) {
         let Some(index) = broker.durable.get(&id).copied() else { return };
         let Some(queue) = broker.queue_mut(index) else { return };
-        if let Some((mark, survivors)) = self.settled.get(&id).and_then(|s| s.below.as_ref()) {
-            queue.settled_below.set(*mark);
+        if let Some((_, survivors)) = self.settled.get(&id).and_then(|s| s.below.as_ref()) {
             let order: BTreeMap<_, _> = survivors.iter().enumerate().map(|(n, s)| (s.key, n)).collect();
             entries.sort_by_key(|e| {
                 let key = e.held.place.get().key;
                 (order.get(&key).copied().unwrap_or(usize::MAX), key)
             });
-        }
-        if let Some(last) = self.settled.get(&id).and_then(|s| s.keys.last()) {
-            queue.has_settled(*last);
         }
         for entry in entries {
             if entry.retained {
