@@ -95,7 +95,7 @@ impl Broker {
             if queue.credit() == 0 || queue.in_flight_bytes >= queue.bounds.bytes_max {
                 return;
             }
-            let entry = if let Some(entry) = queue.replay.pop_front() {
+            let entry = if let Some(entry) = queue.pop_replay() {
                 queue.charge(&entry);
                 entry
             } else if let Some(entry) = queue.ready.pop_front() {

@@ -243,6 +243,18 @@ impl Queue {
         Some(entry)
     }
 
+    /// The next last known value, when the bounds have room for it: it must not push out what was acknowledged. With
+    /// nothing in flight there is no better moment to wait for.
+    pub fn pop_replay(&mut self) -> Option<Entry> {
+        let charge = self.replay.front()?.charge();
+        let fits = self.messages < self.bounds.messages_max && self.bytes + charge <= self.bounds.bytes_max;
+        if fits || self.in_flight.is_empty() && self.ready.is_empty() {
+            self.replay.pop_front()
+        } else {
+            None
+        }
+    }
+
     /// The newest message, for a queue that refuses what does not fit.
     pub fn pop_newest(&mut self) -> Option<Entry> {
         let entry = self.ready.pop_back()?;
