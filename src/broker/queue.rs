@@ -300,6 +300,12 @@ impl Queue {
         self.in_flight.iter().map(|f| &f.entry).chain(&self.replay).chain(&self.ready)
     }
 
+    /// Copies that somebody has to settle: all but the at-most-once values that wait to be replayed.
+    pub fn owed_copies(&self) -> u64 {
+        let owed = |entry: &&Entry| entry.assurance != Assurance::AtMostOnce;
+        u64::from(self.messages) + self.replay.iter().filter(owed).count() as u64
+    }
+
     /// Learns how fast this consumer settles: an exponential mean over about eight settlements.
     pub fn settled_after(&mut self, sent: Mono, now: Mono) {
         let took = u64::try_from(now.since(sent).as_micros()).unwrap_or(u64::MAX).min(10_000_000);

@@ -69,6 +69,7 @@ impl Broker {
                 if !clean {
                     return Ok(self.resume(now, index, connection));
                 }
+                self.discard(index);
                 let batch = self.end(now, index, Urgency::Now);
                 gate = batch.map_or(Gate::Open, Gate::Batch);
             }
@@ -111,6 +112,7 @@ impl Broker {
         queue.owner = None;
         queue.consumer = None;
         if !queue.durable {
+            self.discard(index);
             self.end(now, index, Urgency::Now);
             return;
         }
@@ -283,7 +285,8 @@ impl Broker {
     fn count_expired(&mut self, now: Now, index: QueueIndex) {
         let Some(queue) = self.queue(index) else { return };
         let name = queue.name.clone();
-        let lost: Vec<_> = queue.entries().map(|entry| Rc::clone(&entry.held)).collect();
+        let owed = queue.entries().filter(|entry| entry.assurance != Assurance::AtMostOnce);
+        let lost: Vec<_> = owed.map(|entry| Rc::clone(&entry.held)).collect();
         for held in lost {
             self.counters.lost += 1;
             let key = held.place.get().key;
@@ -291,6 +294,11 @@ impl Broker {
                 self.ledger.touch_soon(now.mono, record);
             }
         }
+    }
+
+    /// Counts what ends with the session by its client's wish.
+    fn discard(&mut self, index: QueueIndex) {
+        self.counters.discarded += self.queue(index).map_or(0, Queue::owed_copies);
     }
 
     /// The session's present connection must go; a clean session ends here.
@@ -330,7 +338,6 @@ impl Broker {
             self.system_subscriptions -= usize::from(is_system(filter));
         }
         self.free.push(index.0);
-        self.counters.discarded += queue.entries().count() as u64;
         self.awaiting.retain(|(_, at, _)| *at != index);
         if !queue.durable {
             return None;
@@ -345,9 +352,9 @@ impl Broker {
 
     fn replay_retained(&mut self, now: Now, index: QueueIndex, filter: &str, options: SubscribeOptions) {
         let found: Vec<_> = self.retained.matching(filter).map(Rc::clone).collect();
-        self.counters.queued += found.len() as u64;
         for held in found {
             let assurance = held.message.assurance.min(options.assurance_max);
+            self.counters.queued += u64::from(assurance != Assurance::AtMostOnce);
             let Some(queue) = self.queue_mut(index) else { return };
             let (id, durable) = (queue.id, queue.durable);
             let mut entry = Entry { held, assurance, retained: true, redelivered: false, joined: false };
@@ -361,10 +368,12 @@ impl Broker {
             // A client that subscribes again and again gets the newest values only.
             if queue.replay.len() > retained_max
                 && let Some(oldest) = queue.replay.pop_front()
-                && oldest.is_durable(durable)
             {
-                self.ledger.dropped(&oldest.held);
-                self.settle_durable(now.mono, index, &oldest.held);
+                self.counters.discarded += u64::from(oldest.assurance != Assurance::AtMostOnce);
+                if oldest.is_durable(durable) {
+                    self.ledger.dropped(&oldest.held);
+                    self.settle_durable(now.mono, index, &oldest.held);
+                }
             }
         }
         self.dispatch(now, index);

@@ -14,7 +14,7 @@ pub struct BrokerStatus {
     pub subscriptions: usize,
     pub retained: usize,
     pub retained_bytes: u64,
-    /// Messages waiting or in flight in all queues.
+    /// Copies waiting or in flight in all queues, at-most-once ones excluded: nobody settles those.
     pub queued: u64,
     pub memory_bytes: u64,
     pub persisted: BatchNumber,
@@ -57,7 +57,7 @@ impl Broker {
             subscriptions: queues().map(|queue| queue.subscriptions.len()).sum(),
             retained: self.retained.len(),
             retained_bytes: self.retained.bytes(),
-            queued: queues().map(|queue| u64::from(queue.messages) + queue.replay.len() as u64).sum(),
+            queued: queues().map(Queue::owed_copies).sum(),
             memory_bytes: self.memory.get(),
             persisted: self.ledger.persisted(),
             commits: self.ledger.commits,
