@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use super::ledger::Urgency;
-use super::queue::{Flight, InFlight, QueueIndex};
+use super::queue::{Flight, InFlight, QueueIndex, Releasing};
 use super::rows::WindowChange;
 use super::{Broker, Delivery, Event, Gate};
+use crate::ids::BatchNumber;
 use crate::message::Assurance;
 use crate::time::{Mono, Now};
 
@@ -28,14 +29,15 @@ impl Broker {
         if !known {
             return if queue.durable { Gate::Batch(queue.window_batch) } else { Gate::Open };
         }
-        queue.releasing.push_back(tag);
         if !queue.durable {
+            queue.releasing.push_back(Releasing { tag, kept_by: BatchNumber(0) });
             return Gate::Open;
         }
         queue.window_dirty.set(true);
         let change = WindowChange::Received(queue.id, tag);
         let batch = self.ledger.window(now.mono, change, Urgency::Now);
         if let Some(queue) = self.queue_mut(index) {
+            queue.releasing.push_back(Releasing { tag, kept_by: batch });
             queue.window_batch = batch;
         }
         Gate::Batch(batch)
@@ -44,7 +46,7 @@ impl Broker {
     /// The consumer confirmed the release (MQTT: PUBCOMP): the tag is free.
     pub fn complete(&mut self, now: Now, index: QueueIndex, tag: u32) {
         let Some(queue) = self.queue_mut(index) else { return };
-        let Some(position) = queue.releasing.iter().position(|t| *t == tag) else { return };
+        let Some(position) = queue.releasing.iter().position(|r| r.tag == tag) else { return };
         queue.releasing.remove(position);
         if queue.durable {
             queue.window_dirty.set(true);
@@ -132,15 +134,19 @@ impl Broker {
         }
     }
 
-    /// A delivery's identifier is on flash: it may be sent, if its consumer is there.
-    pub(super) fn identifier_kept(&mut self, now: Now, index: QueueIndex, tag: u32) {
+    /// A step of an exactly-once exchange is on flash: a delivery under a new tag, or the release of one that was
+    /// received, may be sent, if its consumer is there.
+    pub(super) fn step_kept(&mut self, now: Now, index: QueueIndex, tag: u32) {
         let persisted = self.ledger.persisted();
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         let consumer = queue.consumer;
         let waits = |f: &&mut InFlight| {
             f.tag == tag && matches!(f.flight, Flight::AwaitBatch(batch) if batch <= persisted)
         };
-        let Some(in_flight) = queue.in_flight.iter_mut().find(waits) else { return };
+        let Some(in_flight) = queue.in_flight.iter_mut().find(waits) else {
+            self.receipt_kept(index, tag);
+            return;
+        };
         in_flight.flight = Flight::Unsent;
         if let Some(consumer) = consumer {
             in_flight.flight = Flight::Sent(now.mono);
@@ -155,6 +161,7 @@ impl Broker {
     pub(super) fn redeliver(&mut self, now: Now, index: QueueIndex) {
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         let Some(consumer) = queue.consumer else { return };
+        let persisted = self.ledger.persisted();
         for in_flight in &mut queue.in_flight {
             if in_flight.flight == Flight::Unsent {
                 in_flight.flight = Flight::Sent(now.mono);
@@ -163,8 +170,22 @@ impl Broker {
                 self.events.push_back(Event::Deliver(delivery));
             }
         }
-        for tag in &queue.releasing {
-            self.events.push_back(Event::Release { connection: consumer.connection, tag: *tag });
+        for Releasing { tag, kept_by } in queue.releasing.iter().copied() {
+            if kept_by <= persisted {
+                self.events.push_back(Event::Release { connection: consumer.connection, tag });
+            } else {
+                self.awaiting.push_back((kept_by, index, tag));
+            }
+        }
+    }
+
+    /// A receipt is on flash: its release may be sent, if a consumer has come since that waits for it.
+    fn receipt_kept(&mut self, index: QueueIndex, tag: u32) {
+        let persisted = self.ledger.persisted();
+        let Some(queue) = self.queue(index) else { return };
+        let Some(consumer) = queue.consumer else { return };
+        if queue.releasing.iter().any(|r| r.tag == tag && r.kept_by <= persisted) {
+            self.events.push_back(Event::Release { connection: consumer.connection, tag });
         }
     }
 

@@ -223,7 +223,7 @@ impl Broker {
             && number <= kept
         {
             let Some((_, queue, tag)) = self.awaiting.pop_front() else { break };
-            self.identifier_kept(now, queue, tag);
+            self.step_kept(now, queue, tag);
         }
     }
 

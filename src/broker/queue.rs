@@ -122,6 +122,14 @@ pub(super) struct InFlight {
     pub flight: Flight,
 }
 
+/// A tag whose delivery the consumer has received, until it confirms the release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Releasing {
+    pub tag: u32,
+    /// The batch that keeps the receipt: the release may not leave before it is on flash. [MQTT-4.3.3-1]
+    pub kept_by: BatchNumber,
+}
+
 /// The consumer that is attached to a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Consumer {
@@ -152,7 +160,7 @@ pub(super) struct Queue {
     /// In the order of sending.
     pub in_flight: VecDeque<InFlight>,
     /// Tags whose receipt is acknowledged and whose release is owed, in order.
-    pub releasing: VecDeque<u32>,
+    pub releasing: VecDeque<Releasing>,
     /// Identifiers of exactly-once publishes that were routed and are not released yet.
     pub publisher_window: BTreeSet<u16>,
     /// The batch that keeps the newest change of the publisher window.
@@ -287,7 +295,7 @@ impl Queue {
     }
 
     fn uses_tag(&self, tag: u32) -> bool {
-        self.in_flight.iter().any(|f| f.tag == tag) || self.releasing.contains(&tag)
+        self.in_flight.iter().any(|f| f.tag == tag) || self.releasing.iter().any(|r| r.tag == tag)
     }
 
     /// A settled key is on flash.

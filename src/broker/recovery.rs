@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::collection::UNBOUNDED;
 use super::held::{Held, RETAINED, Stage, TAKER_CONNECTED, TAKER_RETAIN, Taker, TakerSet};
-use super::queue::{Entry, Flight, InFlight, Queue, QueueKind};
+use super::queue::{Entry, Flight, InFlight, Queue, QueueKind, Releasing};
 use super::rows::{self, RecordKey, RowKind, SessionRecord, Settled, StoredChange};
 use super::will::Will;
 use super::{Broker, LossReason, Policy, mqtt_levels};
@@ -342,7 +342,8 @@ impl Recovered {
             let Some(queue) = broker.queue_mut(index) else { continue };
             let mut tagged = record.tagged;
             queue.publisher_window.extend(record.publisher_window);
-            queue.releasing.extend(record.releasing);
+            let kept_by = BatchNumber(0);
+            queue.releasing.extend(record.releasing.into_iter().map(|tag| Releasing { tag, kept_by }));
             let later = self.window.iter().filter(|(at, queue, _)| queue == id && *at > place.key);
             for (_, _, change) in later {
                 queue.window_dirty.set(true);
@@ -422,9 +423,9 @@ fn apply(queue: &mut Queue, tagged: &mut Vec<(u32, RowKey)>, change: StoredChang
         }
         StoredChange::Received(tag) => {
             tagged.retain(|(t, _)| *t != tag);
-            queue.releasing.push_back(tag);
+            queue.releasing.push_back(Releasing { tag, kept_by: BatchNumber(0) });
         }
-        StoredChange::Completed(tag) => queue.releasing.retain(|t| *t != tag),
+        StoredChange::Completed(tag) => queue.releasing.retain(|r| r.tag != tag),
     }
 }
 
@@ -450,7 +451,7 @@ fn tag_entries(queue: &mut Queue, tagged: &[(u32, RowKey)]) {
         entry.redelivered = true;
         queue.in_flight.push_back(InFlight { tag: *tag, entry, flight: Flight::Unsent });
     }
-    if let Some(tag) = queue.releasing.iter().max().copied() {
+    if let Some(tag) = queue.releasing.iter().map(|r| r.tag).max() {
         queue.tags_continue_after(tag.max(tagged.iter().map(|(t, _)| *t).max().unwrap_or(0)));
     }
     if queue.was_connected {

@@ -55,6 +55,9 @@ impl Broker {
             for entry in queue.replay.iter_mut().chain(&mut queue.ready) {
                 entry.joined = false;
             }
+            for releasing in &mut queue.releasing {
+                releasing.kept_by = batch;
+            }
             for in_flight in &mut queue.in_flight {
                 in_flight.entry.joined = false;
                 if let Flight::AwaitBatch(awaited) = &mut in_flight.flight {

@@ -383,7 +383,7 @@ impl SessionRecord {
             detached: queue.detached,
             subscriptions: kept.map(|(f, o)| (f.clone(), o.assurance_max)).collect(),
             publisher_window: queue.publisher_window.iter().copied().collect(),
-            releasing: queue.releasing.iter().copied().collect(),
+            releasing: queue.releasing.iter().map(|r| r.tag).collect(),
             tagged,
         }
     }
