@@ -109,6 +109,8 @@ pub struct Broker {
     /// A collection has readings that were not handed over.
     has_readings: bool,
     durable: BTreeMap<QueueId, QueueIndex>,
+    /// Durable sessions that ended, by name, until the batch that says so is on flash.
+    ended: BTreeMap<Box<str>, BatchNumber>,
     index: TopicIndex<SubscribeOptions>,
     retained: Retained,
     wills: BTreeMap<u64, Will>,
@@ -145,6 +147,7 @@ impl Broker {
             collections: BTreeMap::new(),
             has_readings: false,
             durable: BTreeMap::new(),
+            ended: BTreeMap::new(),
             index: TopicIndex::new(seed ^ 1),
             retained: Retained::default(),
             wills: BTreeMap::new(),
@@ -213,6 +216,7 @@ impl Broker {
         self.ledger.persisted_batch(now, persisted);
         // Less than the batch's number while messages are being written anew.
         let kept = self.ledger.persisted();
+        self.ended.retain(|_, batch| *batch > kept);
         while let Some((number, _)) = self.waiting.front().copied()
             && number <= kept
         {

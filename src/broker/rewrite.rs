@@ -66,6 +66,7 @@ impl Broker {
             }
         }
         self.awaiting.iter_mut().for_each(|(awaited, ..)| *awaited = batch);
+        self.ended.values_mut().for_each(|ended| *ended = batch);
         self.waiting.iter_mut().for_each(|(awaited, _)| *awaited = batch);
         for damage in &damage {
             self.report_damage(now, damage);

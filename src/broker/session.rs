@@ -70,9 +70,13 @@ impl Broker {
                     return Ok(self.resume(now, index, connection));
                 }
                 self.discard(index);
-                let batch = self.end(now, index, Urgency::Now);
-                gate = batch.map_or(Gate::Open, Gate::Batch);
+                self.end(now, index, Urgency::Now);
             }
+        }
+        if let Some(batch) = self.ended.get(name) {
+            // The last session's end is not on flash yet: a cut now would bring it back.
+            gate = Gate::Batch(*batch);
+            self.ledger.want(now.mono, Urgency::Now);
         }
         if self.sessions.len() >= self.policy.sessions_max {
             return Err(SessionRefused::TooMany);
@@ -321,14 +325,9 @@ impl Broker {
         Opened { queue: index, present: true, gate }
     }
 
-    /// Ends a session with all it holds. Answers the batch that says so, when flash knows the session.
-    pub(super) fn end(
-        &mut self,
-        now: Now,
-        index: QueueIndex,
-        urgency: Urgency,
-    ) -> Option<crate::ids::BatchNumber> {
-        let queue = self.queues.get_mut(index.0 as usize).and_then(Option::take)?;
+    /// Ends a session with all it holds.
+    pub(super) fn end(&mut self, now: Now, index: QueueIndex, urgency: Urgency) {
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::take) else { return };
         match queue.kind {
             QueueKind::Session => drop(self.sessions.remove(&*queue.name)),
             QueueKind::Collection => drop(self.collections.remove(&*queue.name)),
@@ -340,14 +339,17 @@ impl Broker {
         self.free.push(index.0);
         self.awaiting.retain(|(_, at, _)| *at != index);
         if !queue.durable {
-            return None;
+            return;
         }
         self.durable.remove(&queue.id);
         self.ledger.forget_queue(index, queue.id);
         for entry in queue.entries().filter(|entry| entry.is_durable(true)) {
             self.ledger.forget(&entry.held);
         }
-        Some(self.ledger.touch(now.mono, RecordKey::Session(queue.id), urgency))
+        let batch = self.ledger.touch(now.mono, RecordKey::Session(queue.id), urgency);
+        if queue.kind == QueueKind::Session {
+            self.ended.insert(queue.name, batch);
+        }
     }
 
     fn replay_retained(&mut self, now: Now, index: QueueIndex, filter: &str, options: SubscribeOptions) {
