@@ -519,8 +519,7 @@ impl Ledger {
             let Some(last) = keys.last() else { continue };
             queue.has_settled(*last);
             // A row that was settled and joined again must not be named by its key alone.
-            let joined = queue.entries().any(|entry| entry.joined);
-            let survivors_max = if joined { usize::MAX } else { keys.len() };
+            let survivors_max = if queue.names_keys_twice(&keys) { usize::MAX } else { keys.len() };
             match Settled::below(queue, survivors_max) {
                 Some(form) => rows::put_settled(&mut row, queue.id, &form),
                 None => rows::put_settled(&mut row, queue.id, &Settled::Keys(keys)),
@@ -557,7 +556,7 @@ impl Ledger {
                 self.dirty.insert(RecordKey::Session(queue.id));
             }
             let speaks = oldest.is_some_and(|oldest| queue.settled_below.get() > oldest)
-                || queue.entries().any(|entry| entry.joined);
+                || queue.names_keys_twice(&[]);
             if speaks && let Some(form) = Settled::below(queue, usize::MAX) {
                 rows::put_settled(&mut row, queue.id, &form);
             }

@@ -120,7 +120,7 @@ pub struct Broker {
     events: VecDeque<Event>,
     counters: Counters,
     memory: Rc<Cell<u64>>,
-    /// Exactly-once deliveries whose identifier is on its way to flash, in order of batches.
+    /// Steps of exactly-once deliveries that are on their way to flash and hold a packet back, in order of batches.
     awaiting: VecDeque<(BatchNumber, QueueIndex, u32)>,
     /// Connections whose replies wait for a batch, in order of batches.
     waiting: VecDeque<(BatchNumber, ConnectionId)>,

@@ -213,8 +213,14 @@ impl Broker {
             return;
         }
         let connected = queue.consumer.is_some();
-        let entry =
-            Entry { held: Rc::clone(held), assurance, retained: false, redelivered: false, joined: false };
+        let entry = Entry {
+            held: Rc::clone(held),
+            assurance,
+            retained: false,
+            redelivered: false,
+            joined: false,
+            twin: false,
+        };
         if queue.durable {
             let flags = assurance.code() | if connected { TAKER_CONNECTED } else { 0 };
             self.ledger.add_taker(held, queue.id, flags);

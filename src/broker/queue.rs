@@ -80,6 +80,9 @@ pub(super) struct Entry {
     pub redelivered: bool,
     /// The queue became a taker after the message was written, so the message's own taker set does not name it.
     pub joined: bool,
+    /// The queue held the same message already when this copy joined. Flash knows one claim of a queue on a row, so
+    /// this copy waits until the other is settled: two tags for one row could not be told apart after a restart.
+    pub twin: bool,
 }
 
 impl Entry {
@@ -172,6 +175,8 @@ pub(super) struct Queue {
     next_tag: u32,
     /// One more than the highest key that this queue has settled.
     pub settled_below: Cell<RowKey>,
+    /// Some message joined, and the settlement rows may have to say so; see [`Queue::names_keys_twice`].
+    pub joins: Cell<bool>,
     /// The batch that keeps the newest version of the session's record.
     pub record_batch: BatchNumber,
     /// The session's publisher window or in-flight tags changed since its record was written.
@@ -215,6 +220,7 @@ impl Queue {
             bytes: 0,
             next_tag: 1,
             settled_below: Cell::new(RowKey(0)),
+            joins: Cell::new(false),
             record_batch: BatchNumber(0),
             window_dirty: Cell::new(false),
             detached: None,
@@ -254,7 +260,11 @@ impl Queue {
     /// The next last known value, when the bounds have room for it: it must not push out what was acknowledged. With
     /// nothing in flight there is no better moment to wait for.
     pub fn pop_replay(&mut self) -> Option<Entry> {
-        let charge = self.replay.front()?.charge();
+        let front = self.replay.front()?;
+        if front.twin && self.taken().any(|entry| Rc::ptr_eq(&entry.held, &front.held)) {
+            return None;
+        }
+        let charge = front.charge();
         let fits = self.messages < self.bounds.messages_max && self.bytes + charge <= self.bounds.bytes_max;
         if fits || self.in_flight.is_empty() && self.ready.is_empty() {
             self.replay.pop_front()
@@ -303,9 +313,31 @@ impl Queue {
         self.settled_below.set(self.settled_below.get().max(RowKey(key.0 + 1)));
     }
 
+    /// True when a key alone does not tell which of the queue's claims on a row is settled: some message joined after
+    /// it was written, or one of `settled`, in ascending order, is held as its own twin.
+    pub fn names_keys_twice(&self, settled: &[RowKey]) -> bool {
+        let twice = self.joins.get()
+            && self.entries().any(|e| e.joined || settled.binary_search(&e.held.place.get().key).is_ok());
+        self.joins.set(twice);
+        twice
+    }
+
     /// Every message of the queue, those in flight first.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.in_flight.iter().map(|f| &f.entry).chain(&self.replay).chain(&self.ready)
+    }
+
+    /// Which of these messages the queue holds, beside those that wait to be replayed.
+    pub fn held_among(&self, wanted: &BTreeSet<*const Held>) -> BTreeSet<*const Held> {
+        if wanted.is_empty() {
+            return BTreeSet::new();
+        }
+        self.taken().map(|entry| Rc::as_ptr(&entry.held)).filter(|held| wanted.contains(held)).collect()
+    }
+
+    /// Messages in flight and ready.
+    fn taken(&self) -> impl Iterator<Item = &Entry> {
+        self.in_flight.iter().map(|f| &f.entry).chain(&self.ready)
     }
 
     /// Copies that somebody has to settle: all but the at-most-once values that wait to be replayed.

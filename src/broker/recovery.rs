@@ -44,6 +44,30 @@ struct Settlements {
     keys: BTreeSet<RowKey>,
     /// Rows that the queue joined since, with its flags.
     joined: BTreeMap<RowKey, u8>,
+    /// Those of them that it had settled before.
+    joined_again: BTreeSet<RowKey>,
+}
+
+impl Settlements {
+    fn join(&mut self, key: RowKey, flags: u8) {
+        if self.keys.remove(&key) {
+            self.joined_again.insert(key);
+            if let Some((_, survivors)) = &mut self.below {
+                survivors.retain(|survivor| survivor.key != key);
+            }
+            self.joined.remove(&key);
+        }
+        // Of twins that joined one after the other the older one stands: it may be in flight under a tag.
+        self.joined.entry(key).or_insert(flags);
+    }
+
+    /// True when the claim that the row's own taker set makes is settled.
+    fn is_settled(&self, key: RowKey) -> bool {
+        // Survivors are looked up apart: they bring their own flags.
+        self.keys.contains(&key)
+            || self.joined_again.contains(&key)
+            || self.below.as_ref().is_some_and(|(mark, _)| key < *mark)
+    }
 }
 
 /// Collects the rows; [`Recovered::finish`] makes a broker of them.
@@ -146,8 +170,7 @@ impl Recovered {
             RowKind::Joined => {
                 for (queue, key, flags) in rows::read_joined(body)? {
                     let known = self.settled.entry(queue).or_default();
-                    known.keys.remove(&key);
-                    known.joined.insert(key, flags);
+                    known.join(key, flags);
                 }
                 self.deltas.push((place, body.len()));
             }
@@ -231,7 +254,8 @@ impl Recovered {
             }
             for (queue, flags) in extra.get(key).into_iter().flatten() {
                 let named = takers.iter().any(|taker| taker.queue == *queue);
-                claims.insert(*queue, (*flags, !named));
+                // Two claims of one queue are twins: the older one may be in flight under a tag, so it stands.
+                claims.entry(*queue).or_insert((*flags, !named));
             }
             for (queue, (flags, joined)) in claims {
                 if broker.durable.contains_key(&queue) {
@@ -301,7 +325,7 @@ impl Recovered {
         }
     }
 
-    /// Gives a queue its messages: the survivors in their order, then the rest by key.
+    /// Gives a queue its messages: those that were routed to it by key, the values to replay in their own order.
     fn fill(&self, broker: &mut Broker, id: QueueId, mut entries: Vec<Entry>) {
         let Some(index) = broker.durable.get(&id).copied() else { return };
         let Some(queue) = broker.queue_mut(index) else { return };
@@ -309,10 +333,15 @@ impl Recovered {
             let order: BTreeMap<_, _> = survivors.iter().enumerate().map(|(n, s)| (s.key, n)).collect();
             entries.sort_by_key(|e| {
                 let key = e.held.place.get().key;
-                (order.get(&key).copied().unwrap_or(usize::MAX), key)
+                // A routed message keeps its place by its key, also when it survives as the twin of a value.
+                let place = if e.retained { order.get(&key).copied().unwrap_or(usize::MAX) } else { 0 };
+                (place, key)
             });
         }
         for entry in entries {
+            if entry.joined {
+                queue.joins.set(true);
+            }
             if entry.retained {
                 queue.replay.push_back(entry);
             } else {
@@ -323,12 +352,7 @@ impl Recovered {
     }
 
     fn is_settled(&self, queue: QueueId, key: RowKey) -> bool {
-        let Some(settlements) = self.settled.get(&queue) else { return false };
-        if settlements.keys.contains(&key) {
-            return true;
-        }
-        // Survivors are looked up apart: they bring their own flags.
-        settlements.below.as_ref().is_some_and(|(mark, _)| key < *mark)
+        self.settled.get(&queue).is_some_and(|settlements| settlements.is_settled(key))
     }
 
     /// Exactly-once exchanges go on where they stopped: the record's state, then the steps after it.
@@ -406,6 +430,7 @@ fn entry(held: &Rc<Held>, flags: u8, joined: bool) -> Entry {
         retained: flags & TAKER_RETAIN != 0,
         redelivered: flags & TAKER_CONNECTED != 0,
         joined,
+        twin: false,
     }
 }
 

@@ -121,8 +121,8 @@ pub(super) fn read_taker_set(body: &[u8]) -> Option<Vec<Taker>> {
 pub(super) enum Settled {
     /// These, beside what earlier rows say. Ascending.
     Keys(Vec<RowKey>),
-    /// All below the key but the survivors; this replaces what earlier rows say. A survivor's order is its place in
-    /// the queue.
+    /// All below the key but the survivors; this replaces what earlier rows say. The survivors'
+    /// order is that of the values to be replayed.
     Below(RowKey, Vec<Survivor>),
 }
 

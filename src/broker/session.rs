@@ -2,6 +2,7 @@
 //!
 //! A session belongs to the client identifier, not to the connection; the newest connection wins. [MQTT-3.1.4-2]
 
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -354,31 +355,51 @@ impl Broker {
 
     fn replay_retained(&mut self, now: Now, index: QueueIndex, filter: &str, options: SubscribeOptions) {
         let found: Vec<_> = self.retained.matching(filter).map(Rc::clone).collect();
+        let replayed: BTreeSet<_> = found.iter().map(Rc::as_ptr).collect();
+        self.drop_replays(now, index, |entry| replayed.contains(&Rc::as_ptr(&entry.held)));
+        let Some(queue) = self.queue(index) else { return };
+        let (id, durable) = (queue.id, queue.durable);
+        let twins = queue.held_among(&replayed);
         for held in found {
             let assurance = held.message.assurance.min(options.assurance_max);
             self.counters.queued += u64::from(assurance != Assurance::AtMostOnce);
-            let Some(queue) = self.queue_mut(index) else { return };
-            let (id, durable) = (queue.id, queue.durable);
-            let mut entry = Entry { held, assurance, retained: true, redelivered: false, joined: false };
+            let mut entry =
+                Entry { held, assurance, retained: true, redelivered: false, joined: false, twin: false };
             if durable && assurance != Assurance::AtMostOnce {
                 let flags = assurance.code() | TAKER_RETAIN;
-                entry.joined = self.ledger.join_taker(now.mono, &entry.held, id, flags);
+                let joined = self.ledger.join_taker(now.mono, &entry.held, id, flags);
+                entry.twin = twins.contains(&Rc::as_ptr(&entry.held));
+                entry.joined = joined || entry.twin;
             }
-            let retained_max = self.policy.retained_max;
             let Some(queue) = self.queue_mut(index) else { return };
+            if entry.joined {
+                queue.joins.set(true);
+            }
             queue.replay.push_back(entry);
-            // A client that subscribes again and again gets the newest values only.
-            if queue.replay.len() > retained_max
-                && let Some(oldest) = queue.replay.pop_front()
-            {
-                self.counters.discarded += u64::from(oldest.assurance != Assurance::AtMostOnce);
-                if oldest.is_durable(durable) {
-                    self.ledger.dropped(&oldest.held);
-                    self.settle_durable(now.mono, index, &oldest.held);
-                }
+        }
+        // Values that were replaced while they waited count too: a client that subscribes again and again gets the
+        // newest only.
+        let waiting = self.queue(index).map_or(0, |queue| queue.replay.len());
+        let excess = waiting.saturating_sub(self.policy.retained_max);
+        let mut oldest = 0..excess;
+        self.drop_replays(now, index, |_| oldest.next().is_some());
+        self.dispatch(now, index);
+    }
+
+    /// Takes back values that wait to be replayed; the subscription that asked for them was made anew.
+    fn drop_replays(&mut self, now: Now, index: QueueIndex, mut unwanted: impl FnMut(&Entry) -> bool) {
+        let Some(queue) = self.queue_mut(index) else { return };
+        let durable = queue.durable;
+        let (dropped, kept): (VecDeque<_>, _) =
+            std::mem::take(&mut queue.replay).into_iter().partition(|entry| unwanted(entry));
+        queue.replay = kept;
+        for entry in dropped {
+            self.counters.discarded += u64::from(entry.assurance != Assurance::AtMostOnce);
+            if entry.is_durable(durable) {
+                self.ledger.dropped(&entry.held);
+                self.settle_durable(now.mono, index, &entry.held);
             }
         }
-        self.dispatch(now, index);
     }
 }
 
