@@ -1,0 +1,134 @@
+//! The end of a run: misfortune stops, everybody comes back, and all must come to rest.
+
+use crate::client::{Client, Stage};
+use crate::machine::Writing;
+use crate::model::Check;
+use crate::world::World;
+use crate::{checker, workload};
+
+/// Idle moments that are waited for before all counts as quiet.
+const QUIET_ROUNDS: u32 = 8;
+const ROUNDS_MAX: u32 = 20_000;
+
+/// Brings everything to rest and judges it.
+pub fn settle(world: &mut World) -> Check {
+    world.trace.note(format_args!("misfortune ends"));
+    world.machine.disk.power_cut_at(u64::MAX);
+    for link in world.links.values_mut() {
+        link.slow_until = 0;
+    }
+    let durable: Vec<_> = (0..world.clients.len())
+        .filter(|client| world.plan.clients.get(*client).is_some_and(|profile| profile.durable))
+        .collect();
+    come_to_rest(world, &durable)?;
+    checker::at_rest(world)?;
+    audit_retained(world)?;
+    // What is kept is kept beyond a clean stop, too.
+    world.stop_cleanly()?;
+    come_to_rest(world, &durable)?;
+    checker::at_rest(world)
+}
+
+/// Carries everything until nothing moves any more; `present` reconnect when they are away.
+fn come_to_rest(world: &mut World, present: &[usize]) -> Check {
+    let mut quiet = 0;
+    for _ in 0..ROUNDS_MAX {
+        world.trace.step += 1;
+        let mut moved = false;
+        for client in present {
+            if world.clients.get(*client).is_some_and(|client| client.stage == Stage::Offline) {
+                workload::connect(world, *client, false, false);
+                moved = true;
+            }
+        }
+        moved |= carry_everything(world)?;
+        match world.machine.writing {
+            Writing::Idle => {}
+            Writing::Handed(_) => {
+                if !world.machine.write(&mut world.trace)? {
+                    return Err("the power went in quiet times".into());
+                }
+                moved = true;
+            }
+            Writing::Written(_) => {
+                world.report();
+                moved = true;
+            }
+        }
+        world.round()?;
+        checker::always(world)?;
+        if moved {
+            quiet = 0;
+            world.advance(50);
+            continue;
+        }
+        quiet += 1;
+        if quiet > QUIET_ROUNDS {
+            return Ok(());
+        }
+        world.advance(400_000);
+    }
+    Err("it did not come to rest".into())
+}
+
+fn carry_everything(world: &mut World) -> Result<bool, String> {
+    let mut moved = false;
+    for number in world.links.keys().copied().collect::<Vec<_>>() {
+        moved |= world.carry_in(number, usize::MAX);
+        moved |= world.carry_out(number, usize::MAX)?;
+    }
+    for client in 0..world.clients.len() {
+        if world.clients.get(client).is_some_and(|c| c.stage == Stage::Joined && c.replies() > 0) {
+            moved = true;
+            while world.clients.get(client).is_some_and(|client| client.replies() > 0) {
+                if let Some(client) = world.clients.get_mut(client) {
+                    client.reply(&mut world.trace);
+                }
+            }
+            world.post(client);
+        }
+    }
+    Ok(moved)
+}
+
+/// A newcomer asks for every last known value; then all are deleted, and memory is empty.
+fn audit_retained(world: &mut World) -> Check {
+    let newcomer = world.clients.len();
+    let mut client = Client::new(newcomer, world.plan.inflight_max);
+    client.identifier = "newcomer".into();
+    world.clients.push(client);
+    world.model.sessions.push(crate::model::Session::default());
+    workload::connect(world, newcomer, true, false);
+    come_to_rest(world, &[])?;
+    let step = world.trace.step;
+    if let Some(client) = world.clients.get_mut(newcomer) {
+        client.subscribe(step, &mut world.model, &[("#", 1)]);
+    }
+    world.post(newcomer);
+    come_to_rest(world, &[])?;
+    for topic in world.model.retained.topics() {
+        let must = world.model.retained.must_have(&world.model.messages, topic);
+        if must && !world.model.got_value(newcomer, topic) {
+            return Err(format!("the last known value of {topic} is gone"));
+        }
+    }
+    for topic in world.model.retained.topics() {
+        let step = world.trace.step;
+        let deletion = world.model.retained.delete(step, topic);
+        if let Some(client) = world.clients.get_mut(newcomer) {
+            let content = crate::client::Content::Empty(topic, Some(deletion));
+            client.publish(step, &mut world.model, content, 1, true);
+        }
+        world.post(newcomer);
+        come_to_rest(world, &[])?;
+    }
+    let status = world.machine.gateway.broker().status();
+    if status.memory_bytes > 0 || status.retained > 0 || status.retained_bytes > 0 {
+        return Err(format!("all is empty, and yet: {status:?}"));
+    }
+    world.leave(newcomer, true);
+    come_to_rest(world, &[])?;
+    world.clients.pop();
+    world.model.sessions.pop();
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! The real gateway and its real store on the simulated disk, driven as the daemon drives them.
+//!
+//! A batch takes its time: it is handed over, later written, later still reported, and the next one fills meanwhile.
+//! At each of these moments the power may go.
+
+use std::collections::BTreeMap;
+
+use gatewayd::broker::{Policy, QueueStatus, Recovered, RecoverySummary};
+use gatewayd::gateway::{Gateway, GatewayPolicy};
+use gatewayd::ids::BatchNumber;
+use gatewayd::store::{Batch, OnCorrupt, Persisted, Store, StoreOptions};
+use gatewayd::time::Now;
+
+use crate::disk::SimDisk;
+use crate::model::Check;
+use crate::plan::Plan;
+use crate::trace::Trace;
+
+/// Where the batch under way is.
+#[derive(Debug)]
+pub enum Writing {
+    Idle,
+    /// The store has it and has not begun.
+    Handed(Batch),
+    /// It is on flash, and the gateway does not know yet.
+    Written(Persisted),
+}
+
+/// What recovery must find again: the durable state at the moment a batch was closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    pub batch: BatchNumber,
+    /// Durable sessions: subscriptions, messages charged, bytes charged, values not yet charged.
+    pub queues: BTreeMap<Box<str>, (usize, u32, u64, usize)>,
+    pub retained: usize,
+    pub retained_bytes: u64,
+}
+
+#[derive(Debug)]
+pub struct Machine {
+    pub disk: SimDisk,
+    pub gateway: Gateway,
+    /// `None` once the machine has ended.
+    store: Option<Store>,
+    pub writing: Writing,
+    pub summary: RecoverySummary,
+    /// Newest last; the store is at most one batch ahead of what was reported.
+    snapshots: Vec<Snapshot>,
+    /// Steps at which batches were closed, for those not reported yet.
+    closed: Vec<(BatchNumber, u64)>,
+    /// What the conservation of copies starts from.
+    baseline: u64,
+}
+
+/// What stopped a start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The power went again.
+    PowerCut,
+    Failed(String),
+}
+
+impl Machine {
+    /// Opens the store on `disk` and makes a gateway of what it holds.
+    pub fn start(
+        disk: SimDisk,
+        plan: &Plan,
+        policy: &Policy,
+        seed: u64,
+        now: Now,
+    ) -> Result<Self, (SimDisk, StartError)> {
+        match Self::open(&disk, plan, policy, seed, now) {
+            Ok((store, gateway, summary)) => {
+                let mut machine = Self {
+                    disk,
+                    gateway,
+                    store: Some(store),
+                    writing: Writing::Idle,
+                    summary,
+                    snapshots: Vec::new(),
+                    closed: Vec::new(),
+                    baseline: 0,
+                };
+                machine.baseline = machine.balance();
+                Ok(machine)
+            }
+            Err(_) if disk.power_is_off() => Err((disk, StartError::PowerCut)),
+            Err(error) => Err((disk, StartError::Failed(error))),
+        }
+    }
+
+    fn open(
+        disk: &SimDisk,
+        plan: &Plan,
+        policy: &Policy,
+        seed: u64,
+        now: Now,
+    ) -> Result<(Store, Gateway, RecoverySummary), String> {
+        let options = StoreOptions {
+            gateway_bytes_max: plan.gateway_bytes_max,
+            journal_bytes: plan.journal_bytes,
+            reserve_free: 0,
+            on_corrupt: OnCorrupt::Quarantine,
+        };
+        let (mut store, found) = Store::open(disk.disk(), options).map_err(|error| error.to_string())?;
+        if !found.damage.is_empty() {
+            return Err(format!("power cuts damaged the store: {:?}", found.damage));
+        }
+        let mut recovered = Recovered::new();
+        let report = store.replay(&mut |place, kind, body| recovered.row(place, kind, body));
+        let report = report.map_err(|error| error.to_string())?;
+        if !report.lost.is_empty() {
+            return Err(format!("rows are lost: {:?}", report.lost));
+        }
+        let quota = store.usage().quota_bytes.min(policy.flash_quota_bytes);
+        let policy = Policy { flash_quota_bytes: quota, ..policy.clone() };
+        let (broker, summary) = recovered.finish(policy, seed, now, found.last_batch, found.boot);
+        if summary.unreadable > 0 {
+            return Err(format!("{} rows are unreadable", summary.unreadable));
+        }
+        let policy = GatewayPolicy {
+            connections_max: 64,
+            packet_bytes_max: 1 << 20,
+            inflight_max: plan.inflight_max,
+            memory_max: 128 << 20,
+            id: "sim".into(),
+        };
+        Ok((store, Gateway::new(policy, None, None, broker, summary, seed, now), summary))
+    }
+
+    /// Hands the open batch to the store when it is due and the store is idle.
+    pub fn close_batch(&mut self, trace: &mut Trace, now: Now) -> Check {
+        if let Some(batch) = self.gateway.close_batch(now) {
+            self.hand_over(trace, batch)?;
+        }
+        Ok(())
+    }
+
+    /// The same, whether it is due or not.
+    pub fn close_batch_now(&mut self, trace: &mut Trace) -> Check {
+        if let Some(batch) = self.gateway.close_batch_now() {
+            self.hand_over(trace, batch)?;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, trace: &mut Trace, batch: Batch) -> Check {
+        if !matches!(self.writing, Writing::Idle) {
+            return Err("a batch was closed while another was under way".into());
+        }
+        trace.note(format_args!("batch {} closed, {} rows", batch.number, batch.pieces.len()));
+        self.snapshots.push(self.snapshot(batch.number));
+        let old = self.snapshots.len().saturating_sub(2);
+        self.snapshots.drain(..old);
+        self.closed.push((batch.number, trace.step));
+        self.writing = Writing::Handed(batch);
+        Ok(())
+    }
+
+    /// The store writes what it was handed. False when the power went.
+    pub fn write(&mut self, trace: &mut Trace) -> Result<bool, String> {
+        let Writing::Handed(batch) = std::mem::replace(&mut self.writing, Writing::Idle) else {
+            return Ok(true);
+        };
+        let number = batch.number;
+        match self.store()?.append(batch) {
+            Ok(persisted) => {
+                trace.note(format_args!("batch {number} written, {} bytes", persisted.bytes_written));
+                self.writing = Writing::Written(persisted);
+                Ok(!self.disk.power_is_off())
+            }
+            Err(_) if self.disk.power_is_off() => Ok(false),
+            Err(error) => Err(format!("batch {number} was not written: {error}")),
+        }
+    }
+
+    /// The gateway learns that its batch is on flash. Answers the step at which the batch was closed.
+    pub fn report(&mut self, trace: &mut Trace, now: Now) -> Option<u64> {
+        let Writing::Written(persisted) = &self.writing else { return None };
+        let persisted = *persisted;
+        self.writing = Writing::Idle;
+        trace.note(format_args!("batch {} reported", persisted.number));
+        self.gateway.persisted(now, persisted);
+        let closed_at = self.closed.iter().find(|(number, _)| *number == persisted.number)?.1;
+        self.closed.retain(|(number, _)| *number > persisted.number);
+        Some(closed_at)
+    }
+
+    /// The store has nothing else to do. False when the power went.
+    pub fn idle(&mut self) -> Result<bool, String> {
+        match self.store()?.apply_if_idle() {
+            Ok(_) => Ok(!self.disk.power_is_off()),
+            Err(_) if self.disk.power_is_off() => Ok(false),
+            Err(error) => Err(format!("the journal was not applied: {error}")),
+        }
+    }
+
+    /// The power is off: what is left of it. Also the batches' snapshots, to compare with what is found.
+    pub fn cut(&mut self) -> (SimDisk, Vec<Snapshot>) {
+        self.disk.cut_power();
+        self.store = None;
+        (self.disk.reboot(), std::mem::take(&mut self.snapshots))
+    }
+
+    /// A clean stop; everything is written before.
+    pub fn stop(&mut self, trace: &mut Trace, now: Now) -> Result<(SimDisk, Vec<Snapshot>), String> {
+        self.gateway.shut_down(now);
+        loop {
+            if !self.write(trace)? {
+                return Ok(self.cut());
+            }
+            self.report(trace, now);
+            self.close_batch_now(trace)?;
+            if matches!(self.writing, Writing::Idle) {
+                break;
+            }
+        }
+        let snapshot = self.snapshot(self.gateway.persisted_batch());
+        let store = self.store.take().ok_or("the machine has ended")?;
+        match store.close(Some(b"")) {
+            Ok(()) => Ok((self.disk.clone(), vec![snapshot])),
+            Err(_) if self.disk.power_is_off() => Ok(self.cut()),
+            Err(error) => Err(format!("the store did not close: {error}")),
+        }
+    }
+
+    pub fn store(&mut self) -> Result<&mut Store, String> {
+        self.store.as_mut().ok_or_else(|| "the machine has ended".into())
+    }
+
+    /// The durable state now.
+    pub fn snapshot(&self, batch: BatchNumber) -> Snapshot {
+        let status = self.gateway.broker().status();
+        let durable = self.gateway.broker().queue_status().filter(|queue| queue.durable);
+        Snapshot {
+            batch,
+            queues: durable.map(|queue| (queue.name.clone(), durable_part(&queue))).collect(),
+            retained: status.retained,
+            retained_bytes: status.retained_bytes,
+        }
+    }
+
+    /// Every copy that entered a queue is settled, queued, lost or discarded: nothing comes and goes unseen.
+    pub fn check_conservation(&self) -> Check {
+        if self.balance() == self.baseline {
+            return Ok(());
+        }
+        let status = self.gateway.broker().status();
+        Err(format!("copies came or went uncounted: {:?}, {} queued", status.counters, status.queued))
+    }
+
+    fn balance(&self) -> u64 {
+        let status = self.gateway.broker().status();
+        let counters = status.counters;
+        let gone = counters.settled + counters.lost + counters.discarded;
+        (gone + status.queued).wrapping_sub(counters.queued)
+    }
+}
+
+fn durable_part(queue: &QueueStatus) -> (usize, u32, u64, usize) {
+    let all = queue.ready + queue.in_flight;
+    (queue.subscriptions, queue.messages, queue.bytes, all.saturating_sub(queue.messages as usize))
+}

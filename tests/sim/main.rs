@@ -1,0 +1,91 @@
+//! The simulator: the real gateway and its real store in a world of seeded misfortune.
+//!
+//! A seed decides everything: who takes part, what they do, how bytes are cut, when the power goes and what is left of
+//! unsynced writes. Each seed runs twice, and both runs must have done the same. After the misfortune comes a quiet
+//! phase in which everybody returns and all that is owed must arrive.
+//!
+//! ```text
+//! SIM_SEED=17 SIM_TRACE=1 cargo test --test sim     one seed, readable
+//! SIM_SEEDS=10000 cargo test --profile sim --test sim   many fresh seeds
+//! cargo test --features mutations --test sim        also: known mistakes, each of which must be found
+//! ```
+//!
+//! `seeds.txt` holds seeds that once found something, one a line, with what they found behind it.
+
+#![allow(clippy::disallowed_methods, reason = "the environment chooses the seeds")]
+
+mod checker;
+mod client;
+#[path = "../support/disk.rs"]
+mod disk;
+mod liveness;
+mod machine;
+mod model;
+mod network;
+mod payload;
+mod plan;
+mod retained;
+mod trace;
+mod wills;
+mod workload;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use trace::show;
+use world::Outcome;
+
+/// Fresh seeds of an ordinary run.
+const FRESH_SEEDS: u64 = 40;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs a seed twice and compares.
+fn run_twice(seed: u64, shown: bool) -> Result<Outcome, String> {
+    let run = |shown| {
+        catch_unwind(AssertUnwindSafe(|| world::run(seed, shown)))
+            .unwrap_or_else(|_| Err("a panic, see above".into()))
+    };
+    let first = run(shown).map_err(|wrong| format!("SIM_SEED={seed}: {wrong}"))?;
+    let second = run(false).map_err(|wrong| format!("SIM_SEED={seed}, second run: {wrong}"))?;
+    if first == second { Ok(first) } else { Err(format!("SIM_SEED={seed} differs: {first:?} {second:?}")) }
+}
+
+fn hold(seeds: impl Iterator<Item = u64>) {
+    let mut failures = Vec::new();
+    let mut total = Outcome::default();
+    for seed in seeds {
+        match run_twice(seed, false) {
+            Ok(outcome) => total.add(&outcome),
+            Err(wrong) => {
+                show(format_args!("{wrong}"));
+                failures.push(wrong);
+            }
+        }
+    }
+    show(format_args!("{total:?}"));
+    assert!(failures.is_empty(), "{} seeds failed, the first: {}", failures.len(), failures[0]);
+}
+
+#[test]
+fn seeds_that_once_found_something_hold() {
+    if number("SIM_SEED").is_some() {
+        return;
+    }
+    let lines = include_str!("seeds.txt").lines();
+    hold(lines.filter_map(|line| line.split_whitespace().next()?.parse().ok()));
+}
+
+#[test]
+fn fresh_seeds_hold() {
+    if let Some(seed) = number("SIM_SEED") {
+        let outcome =
+            run_twice(seed, number("SIM_TRACE").is_some()).unwrap_or_else(|wrong| panic!("{wrong}"));
+        show(format_args!("SIM_SEED={seed}: {outcome:?}"));
+        return;
+    }
+    let first = number("SIM_FIRST").unwrap_or(1);
+    hold(first..first + number("SIM_SEEDS").unwrap_or(FRESH_SEEDS));
+}

@@ -1,0 +1,120 @@
+//! What a seed decides before a run begins: who takes part, the bounds, and which misfortunes there are.
+
+use std::time::Duration;
+
+use gatewayd::broker::{Overflow, Policy, QueueBounds};
+use gatewayd::random::Random;
+
+/// The topics of a run.
+pub const TOPICS: [&str; 6] = ["a/x", "a/y", "b/x", "b/y/z", "c", "a"];
+
+/// The filters that clients subscribe to; they overlap.
+pub const FILTERS: [&str; 9] = ["a/#", "+/x", "a/+", "#", "b/y/z", "a/x", "+/+/z", "c", "b/#"];
+
+/// What a client does.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub durable: bool,
+    pub publishes: bool,
+    pub subscribes: bool,
+    /// Its filters, as indexes into [`FILTERS`].
+    pub filters: Vec<usize>,
+    /// Weight of staying away: it connects once in so many chances.
+    pub absence: u64,
+}
+
+/// The course of a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub clients: Vec<Profile>,
+    pub rounds: u32,
+    pub steps_per_round: u64,
+    /// How a round ends.
+    pub clean_stop_one_in: u64,
+    /// Disk operations until the power goes, at most.
+    pub cut_operations_max: u64,
+    pub policy: Policy,
+    pub inflight_max: u16,
+    pub retained: bool,
+    pub wills: bool,
+    pub wipes: bool,
+    pub twins: bool,
+    pub unsubscribes: bool,
+    pub takeovers: bool,
+    /// A message is large once in so many; 0 = never.
+    pub large_one_in: u64,
+    /// Weight of QoS 0, 1 and 2 in publishes.
+    pub qos_weights: [u64; 3],
+    pub gateway_bytes_max: u64,
+    pub journal_bytes: u64,
+    /// The session's bounds become narrower after a restart.
+    pub narrowing: bool,
+    /// A batch waits for the store at least so long, and for its report as long again, in steps at most.
+    pub store_delay_max: u64,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(random: &mut Random) -> Self {
+        let overflowing = random.below(3) == 0;
+        let messages_max = if overflowing { 6 + below32(random, 12) } else { 4_096 };
+        let bytes_max = if random.below(5) == 0 { 2_000 + random.below(20_000) } else { 16 << 20 };
+        let inflight_max = 1 + u16::try_from(random.below(if overflowing { 4 } else { 12 })).unwrap_or(1);
+        let clients = (0..3 + random.below(4)).map(|number| profile(random, number)).collect();
+        let session_bounds = QueueBounds { messages_max, bytes_max, overflow: Overflow::DropOldest };
+        let large = random.below(3) == 0;
+        Self {
+            clients,
+            rounds: 2 + below32(random, 5),
+            steps_per_round: 300 + random.below(3_000),
+            clean_stop_one_in: 6,
+            cut_operations_max: 4 + random.below(120),
+            policy: Policy {
+                session_bounds,
+                named_bounds: Vec::new(),
+                sessions_max: 64,
+                session_expiry_max: None,
+                retained_max: 10_000,
+                retained_bytes_max: 8 << 20,
+                elision_window: Duration::from_millis(if random.below(4) == 0 { 0 } else { 10 }),
+                flash_quota_bytes: u64::MAX,
+                flash_bytes_per_day: if random.below(6) == 0 { Some(100 << 20) } else { None },
+                memory_max: 128 << 20,
+            },
+            inflight_max,
+            retained: random.below(2) == 0,
+            wills: random.below(2) == 0,
+            wipes: random.below(2) == 0,
+            twins: random.below(3) == 0,
+            unsubscribes: random.below(2) == 0,
+            takeovers: random.below(2) == 0,
+            large_one_in: if large { 4 + random.below(30) } else { 0 },
+            qos_weights: [[1, 4, 4], [0, 1, 0], [0, 0, 1], [3, 3, 3], [1, 8, 1]]
+                .get(usize::try_from(random.below(5)).unwrap_or(0))
+                .copied()
+                .unwrap_or([1, 1, 1]),
+            gateway_bytes_max: 1 << 20 << random.below(2),
+            journal_bytes: 64 << 10,
+            narrowing: overflowing && random.below(2) == 0,
+            store_delay_max: [1, 3, 10]
+                .get(usize::try_from(random.below(3)).unwrap_or(0))
+                .copied()
+                .unwrap_or(1),
+        }
+    }
+}
+
+fn profile(random: &mut Random, number: u64) -> Profile {
+    // The first two make sure that somebody publishes and somebody has a session that lasts.
+    let durable = number < 2 || random.below(3) != 0;
+    let publishes = number == 0 || random.below(2) == 0;
+    let subscribes = number == 1 || random.below(4) != 0;
+    let filters = (0..1 + random.below(3))
+        .map(|_| usize::try_from(random.below(FILTERS.len() as u64)).unwrap_or(0))
+        .collect();
+    Profile { durable, publishes, subscribes, filters, absence: 1 + random.below(3) * random.below(100) }
+}
+
+fn below32(random: &mut Random, bound: u64) -> u32 {
+    u32::try_from(random.below(bound)).unwrap_or(0)
+}
