@@ -13,6 +13,7 @@ pub mod config;
 pub mod gateway;
 pub mod http;
 pub mod ids;
+pub mod ingest;
 pub mod limits;
 pub mod message;
 pub mod mqtt;

@@ -1,20 +1,27 @@
 //! From what the files say to a configuration that holds together: what is missing, what is not built in, who may
 //! connect, bounds that contradict each other. Each check stays silent about keys that are wrong already.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::error::{Place, Problem};
-use super::model::{Config, Listener, Overflow, QueueBounds, QueueClasses, is_loopback};
-use super::raw::{Raw, RawListener, RawQueue};
+use super::model::{
+    Collection, Config, DEFAULT_ROUTE, Listener, Overflow, QueueBounds, QueueClasses, default_route,
+    is_loopback,
+};
+use super::raw::{Raw, RawIngest, RawListener, RawQueue};
 use super::schema::{LISTENER_DEFAULTS, ListenerDefault};
 use super::section::{Findings, join};
 use super::value::show_bytes;
+use crate::ingest::route::{Durability, Route, references};
 use crate::limits::UNPERSISTED_BYTES_MAX;
 
 /// The configuration that `raw` describes; what is wrong with it goes to `found`.
 pub(super) fn check(raw: Raw, found: &mut Findings) -> Config {
     let listeners = listeners(&raw, found);
     let queues = queues(&raw, found);
+    let routes = routes(&raw, found);
+    let collections = collections(&raw, &routes);
     let config = Config {
         gateway: raw.gateway,
         listeners,
@@ -22,6 +29,8 @@ pub(super) fn check(raw: Raw, found: &mut Findings) -> Config {
         limits: raw.limits,
         queues,
         storage: raw.storage,
+        routes,
+        collections,
         log: raw.log,
     };
     check_shared_addresses(&config, found);
@@ -148,6 +157,64 @@ fn queues(raw: &Raw, found: &mut Findings) -> QueueClasses {
         }
     }
     queues
+}
+
+/// The routes, or the one that exists while none is written.
+fn routes(raw: &Raw, found: &mut Findings) -> Vec<Route> {
+    if raw.ingest.is_empty() {
+        return vec![default_route()];
+    }
+    raw.ingest.iter().filter_map(|(name, written)| route(name, written, found)).collect()
+}
+
+fn route(name: &str, written: &RawIngest, found: &mut Findings) -> Option<Route> {
+    let path = join("ingest", name);
+    let default = (name == DEFAULT_ROUTE).then(|| default_route().filters);
+    let filters = written.topics.clone().or(default);
+    if filters.is_none() && found.is_sound(&join(&path, "topics")) {
+        let problem = Problem::Missing("is missing: it wants a list such as [\"sensors/#\"]".to_owned());
+        found.report(written.place.clone(), &join(&path, "topics"), problem);
+    }
+    let route = Route {
+        name: name.to_owned(),
+        filters: filters?,
+        collection: written.collection.clone().unwrap_or_else(|| name.to_owned()),
+        tags: written.tags.clone().unwrap_or_default(),
+        topic_regex: written.topic_regex.clone().flatten(),
+        durability: written.durability.unwrap_or(Durability::Ack),
+    };
+    let known = route.capture_names();
+    let key = join(&path, "tags");
+    let place = found.origin(&key).unwrap_or(&written.place).clone();
+    for (tag, text) in &route.tags {
+        let problem = match references(text) {
+            Err(reason) => Some(format!("tag {tag} {reason}")),
+            Ok(names) => names.iter().find(|name| !known.contains(name)).map(|name| {
+                format!("tag {tag} refers to `{name}`, which no level and no group of this route is called")
+            }),
+        };
+        if let Some(problem) = problem
+            && ["topics", "topic_regex"].iter().all(|key| found.is_sound(&join(&path, key)))
+        {
+            found.report(place.clone(), &key, Problem::BadValue(problem));
+        }
+    }
+    Some(route)
+}
+
+/// The collections that are written or that a route names.
+fn collections(raw: &Raw, routes: &[Route]) -> BTreeMap<String, Collection> {
+    let names = raw.collections.keys().chain(routes.iter().map(|route| &route.collection));
+    let built_in = Collection::default();
+    let filled = |name: &String| {
+        let written = raw.collections.get(name).copied().unwrap_or_default();
+        Collection {
+            retention: written.retention.unwrap_or(built_in.retention),
+            bytes_max: written.bytes_max.unwrap_or(built_in.bytes_max),
+            series_max: written.series_max.unwrap_or(built_in.series_max),
+        }
+    };
+    names.map(|name| (name.clone(), filled(name))).collect()
 }
 
 /// Two enabled listeners that ask for the same port of the same address.

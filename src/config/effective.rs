@@ -7,6 +7,7 @@ use super::model::{Config, GatewayId, QueueBounds};
 use super::raw::{LOG_FORMATS, LOG_LEVELS, ON_CORRUPTS, OVERFLOWS};
 use super::section::join;
 use super::value::{show_bytes, show_duration};
+use crate::ingest::route::Durability;
 
 impl Config {
     /// Every setting as TOML.
@@ -21,6 +22,8 @@ impl Config {
         out.limits(self);
         out.queues(self);
         out.storage(self);
+        out.routes(self);
+        out.collections(self);
         out.header("log");
         out.word("level", &LOG_LEVELS, self.log.level);
         out.word("format", &LOG_FORMATS, self.log.format);
@@ -104,6 +107,36 @@ impl Table {
         }
         self.text("elision_window", &show_duration(storage.elision_window));
         self.word("on_corrupt", &ON_CORRUPTS, storage.on_corrupt);
+    }
+
+    fn routes(&mut self, config: &Config) {
+        for route in &config.routes {
+            self.header(&join("ingest", &route.name));
+            let topics: Vec<String> = route.filters.iter().map(|filter| quoted(&filter.text)).collect();
+            self.plain("topics", format!("[{}]", topics.join(", ")));
+            self.text("collection", &route.collection);
+            let tags: Vec<String> = route
+                .tags
+                .iter()
+                .map(|(name, text)| format!("{} = {}", join("", name), quoted(text)))
+                .collect();
+            let tags = if tags.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", tags.join(", ")) };
+            self.plain("tags", tags);
+            self.text("topic_regex", route.topic_regex.as_ref().map_or("", |regex| regex.as_str()));
+            match route.durability {
+                Durability::Ack => self.text("durability", "ack"),
+                Durability::Every(interval) => self.text("durability", &show_duration(interval)),
+            }
+        }
+    }
+
+    fn collections(&mut self, config: &Config) {
+        for (name, collection) in &config.collections {
+            self.header(&join("collection", name));
+            self.text("retention", &collection.retention.map(show_duration).unwrap_or_default());
+            self.bytes("bytes_max", collection.bytes_max);
+            self.plain("series_max", collection.series_max);
+        }
     }
 
     fn header(&mut self, path: &str) {

@@ -23,8 +23,8 @@ use toml::de::DeTable;
 
 pub use error::{ConfigError, Place, Problem};
 pub use model::{
-    Auth, Config, GatewayId, Identity, Limits, Listener, Log, LogFormat, LogLevel, OnCorrupt, Overflow,
-    QueueBounds, QueueClasses, STATE_PATH, Storage,
+    Auth, Collection, Config, GatewayId, Identity, Limits, Listener, Log, LogFormat, LogLevel, OnCorrupt,
+    Overflow, QueueBounds, QueueClasses, STATE_PATH, Storage,
 };
 pub use schema::ListenerKind;
 pub use secret::{Secret, SecretError};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::schema::{LISTENER_DEFAULTS, ListenerKind};
+use crate::ingest::route::{Durability, Filter, Route};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -22,6 +23,10 @@ pub struct Config {
     pub limits: Limits,
     pub queues: QueueClasses,
     pub storage: Storage,
+    /// `[ingest.NAME]`, in the order of their names.
+    pub routes: Vec<Route>,
+    /// `[collection.NAME]`: those that are written, and those that a route names.
+    pub collections: BTreeMap<String, Collection>,
     pub log: Log,
 }
 
@@ -139,6 +144,17 @@ pub enum OnCorrupt {
     Stop,
 }
 
+/// `[collection.NAME]`: how long and how much of it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collection {
+    /// `None`: for ever.
+    pub retention: Option<Duration>,
+    /// Bytes of packed readings.
+    pub bytes_max: u64,
+    /// Series of their own; readings beyond share one.
+    pub series_max: u32,
+}
+
 /// `[log]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
@@ -193,8 +209,33 @@ impl Default for Config {
             limits: Limits::default(),
             queues: QueueClasses::default(),
             storage: Storage::default(),
+            routes: vec![default_route()],
+            collections: BTreeMap::from([(DEFAULT_ROUTE.to_owned(), Collection::default())]),
             log: Log { level: LogLevel::Info, format: LogFormat::Auto },
         }
+    }
+}
+
+/// Name of the route that exists while none is written, and of its collection.
+pub(super) const DEFAULT_ROUTE: &str = "readings";
+/// What it takes.
+pub(super) const DEFAULT_TOPIC: &str = "sensors/#";
+
+/// The route that exists while none is written.
+pub(super) fn default_route() -> Route {
+    Route {
+        name: DEFAULT_ROUTE.to_owned(),
+        filters: Filter::parse(DEFAULT_TOPIC).into_iter().collect(),
+        collection: DEFAULT_ROUTE.to_owned(),
+        tags: BTreeMap::new(),
+        topic_regex: None,
+        durability: Durability::Ack,
+    }
+}
+
+impl Default for Collection {
+    fn default() -> Self {
+        Self { retention: Some(Duration::from_secs(30 * 24 * 3600)), bytes_max: 256 * MIB, series_max: 2000 }
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use regex_lite::Regex;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -16,6 +17,8 @@ use super::model::{
 use super::schema::{LISTENER_KEYS_TO_COME, ListenerKind, SECTIONS, SECTIONS_TO_COME, nearest, section};
 use super::section::{Findings, Section, found, join, section_of_key};
 use super::source::SourceFile;
+use super::value::{parse_duration, show_duration};
+use crate::ingest::route::{Durability, Filter, parse_pattern};
 
 /// What the files say. Sections with defaults of their own start from those; named tables keep what was unset.
 pub(super) struct Raw {
@@ -25,6 +28,8 @@ pub(super) struct Raw {
     pub limits: Limits,
     pub queues: BTreeMap<String, RawQueue>,
     pub storage: Storage,
+    pub ingest: BTreeMap<String, RawIngest>,
+    pub collections: BTreeMap<String, RawCollection>,
     pub log: Log,
 }
 
@@ -46,6 +51,25 @@ pub(super) struct RawQueue {
     pub messages_max: Option<u64>,
     pub bytes_max: Option<u64>,
     pub overflow: Option<Overflow>,
+}
+
+/// `[ingest.NAME]` as written.
+pub(super) struct RawIngest {
+    /// Where the table first stands.
+    pub place: Place,
+    pub topics: Option<Vec<Filter>>,
+    pub collection: Option<String>,
+    pub tags: Option<BTreeMap<String, String>>,
+    pub topic_regex: Option<Option<Regex>>,
+    pub durability: Option<Durability>,
+}
+
+/// `[collection.NAME]` as written.
+#[derive(Clone, Copy, Default)]
+pub(super) struct RawCollection {
+    pub retention: Option<Option<Duration>>,
+    pub bytes_max: Option<u64>,
+    pub series_max: Option<u32>,
 }
 
 pub(super) const OVERFLOWS: [(&str, Overflow); 2] =
@@ -77,6 +101,10 @@ const SIZES: RangeInclusive<u64> = MIB..=1024 * GIB;
 const GATEWAY_BYTES: RangeInclusive<u64> = 17 * MIB..=2 * GIB;
 /// MQTT 5's Session Expiry Interval has 32 bits of seconds; 49 710 days is the most in whole days.
 const EXPIRIES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(49_710 * 86_400);
+/// A reading that nothing waits for is flushed within an hour.
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+/// A minute to a century.
+const RETENTIONS: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(36_525 * 86_400);
 /// An acknowledgement is held back by at most a second.
 const WINDOWS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(1);
 
@@ -91,6 +119,8 @@ impl Raw {
             limits: default.limits,
             queues: BTreeMap::new(),
             storage,
+            ingest: BTreeMap::new(),
+            collections: BTreeMap::new(),
             log: default.log,
         }
     }
@@ -164,6 +194,12 @@ impl Raw {
                     .entry(name.to_owned())
                     .or_insert_with(|| RawListener::new(place))
                     .apply(section);
+            } else if kind == "ingest" {
+                let section = Section::new(file, (path, table), keys, found);
+                self.ingest.entry(name.to_owned()).or_insert_with(|| RawIngest::new(place)).apply(section);
+            } else if kind == "collection" {
+                let section = Section::new(file, (path, table), keys, found);
+                self.collections.entry(name.to_owned()).or_default().apply(section);
             } else {
                 let section = Section::new(file, (path, table), keys, found);
                 self.queues.entry(name.to_owned()).or_default().apply(section);
@@ -240,6 +276,50 @@ impl RawListener {
     }
 }
 
+impl RawIngest {
+    const fn new(place: Place) -> Self {
+        Self { place, topics: None, collection: None, tags: None, topic_regex: None, durability: None }
+    }
+
+    fn apply(&mut self, mut section: Section<'_>) {
+        set_some(&mut self.topics, section.list("topics", Filter::parse));
+        let check = |name: &str| check_name("collection", name);
+        set_some(&mut self.collection, section.text("collection", check));
+        set_some(&mut self.tags, section.labels("tags"));
+        let check = |text: &str| if text.is_empty() { Ok(()) } else { parse_pattern(text).map(|_| ()) };
+        let pattern = section.text("topic_regex", check);
+        set_some(
+            &mut self.topic_regex,
+            pattern.map(|text| parse_pattern(&text).ok().filter(|_| !text.is_empty())),
+        );
+        let check = |text: &str| read_durability(text).map(|_| ());
+        let durability = section.text("durability", check);
+        set_some(&mut self.durability, durability.and_then(|text| read_durability(&text).ok()));
+    }
+}
+
+/// `ack`, or an interval.
+fn read_durability(text: &str) -> Result<Durability, String> {
+    if text == "ack" {
+        return Ok(Durability::Ack);
+    }
+    let interval =
+        parse_duration(text).map_err(|_| "is neither \"ack\" nor an interval such as \"5s\"".to_owned())?;
+    if INTERVALS.contains(&interval) {
+        return Ok(Durability::Every(interval));
+    }
+    let [from, to] = [INTERVALS.start(), INTERVALS.end()].map(|bound| show_duration(*bound));
+    Err(format!("is out of range: {from} to {to}"))
+}
+
+impl RawCollection {
+    fn apply(&mut self, mut section: Section<'_>) {
+        set_some(&mut self.retention, section.duration_or_none("retention", RETENTIONS));
+        set_some(&mut self.bytes_max, section.bytes("bytes_max", 64 * KIB..=1024 * GIB));
+        set_some(&mut self.series_max, section.count("series_max", 1..=1_000_000));
+    }
+}
+
 impl RawQueue {
     fn apply(&mut self, mut section: Section<'_>) {
         set_some(&mut self.messages_max, section.count("messages_max", 1..=1_000_000_000));
@@ -272,12 +352,18 @@ fn check_gateway_id(text: &str) -> Result<(), String> {
     Err("is not \"auto\" or 1 to 64 of the characters a-z A-Z 0-9 - _ .".to_owned())
 }
 
-/// A listener's name stands in log lines and status, a queue's is a queue name or a pattern.
+/// The names of listeners, routes and collections stand in log lines, status and paths, a queue's is a queue name or a pattern.
 fn check_name(kind: &str, name: &str) -> Result<(), String> {
     let is_fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match kind {
-        "listener" if (1..=64).contains(&name.len()) && name.chars().all(is_fit) => Ok(()),
-        "listener" => Err("is not a name of 1 to 64 of the characters a-z A-Z 0-9 - _ .".to_owned()),
+        "listener" | "ingest" | "collection"
+            if (1..=64).contains(&name.len()) && name.chars().all(is_fit) =>
+        {
+            Ok(())
+        }
+        "listener" | "ingest" | "collection" => {
+            Err("is not a name of 1 to 64 of the characters a-z A-Z 0-9 - _ .".to_owned())
+        }
         _ if (1..=255).contains(&name.len()) => Ok(()),
         _ => Err("is not a name or pattern of 1 to 255 bytes".to_owned()),
     }

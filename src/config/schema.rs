@@ -74,7 +74,7 @@ pub(super) struct SectionNames {
 }
 
 /// Every section of this version, in the order of the shipped file.
-pub(super) const SECTIONS: [SectionNames; 7] = [
+pub(super) const SECTIONS: [SectionNames; 9] = [
     SectionNames { name: "gateway", named: false, keys: &["id", "labels"] },
     SectionNames { name: "listener", named: true, keys: &["enabled", "kind", "bind", "allow_anonymous"] },
     SectionNames { name: "auth", named: false, keys: &["password_file", "acl_file"] },
@@ -108,11 +108,17 @@ pub(super) const SECTIONS: [SectionNames; 7] = [
             "on_corrupt",
         ],
     },
+    SectionNames {
+        name: "ingest",
+        named: true,
+        keys: &["topics", "collection", "tags", "topic_regex", "durability"],
+    },
+    SectionNames { name: "collection", named: true, keys: &["retention", "bytes_max", "series_max"] },
     SectionNames { name: "log", named: false, keys: &["level", "format"] },
 ];
 
 /// Sections that are agreed but not in this version: **a change that adds one moves it to [`SECTIONS`].**
-pub(super) const SECTIONS_TO_COME: [&str; 5] = ["tls", "bridge", "ingest", "collection", "uplink"];
+pub(super) const SECTIONS_TO_COME: [&str; 3] = ["tls", "bridge", "uplink"];
 
 /// Keys of `[listener.NAME]` that are agreed but not in this version. Like a kind that is not built in, they are
 /// accepted on a listener that says `enabled = false`.

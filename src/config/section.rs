@@ -197,6 +197,43 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// A list of texts, each read by `read`; its error ends a sentence about the text.
+    pub fn list<T>(&mut self, key: &str, read: impl Fn(&str) -> Result<T, String>) -> Option<Vec<T>> {
+        let value = self.value(key)?;
+        let DeValue::Array(items) = value.get_ref() else {
+            return self.wrong_type(key, value, "a list of texts such as [\"sensors/#\"]");
+        };
+        if items.is_empty() {
+            return self.bad_value(key, value, "is an empty list");
+        }
+        let mut list = Vec::new();
+        for item in items {
+            let read = match item.get_ref() {
+                DeValue::String(text) => {
+                    read(text).or_else(|reason| self.bad_value::<T>(key, item, reason).ok_or(()))
+                }
+                _ => self.wrong_type::<T>(key, item, "text in quotes").ok_or(()),
+            };
+            list.extend(read);
+        }
+        (list.len() == items.len()).then_some(list)
+    }
+
+    /// A duration, or `""` for none.
+    pub fn duration_or_none(
+        &mut self,
+        key: &str,
+        range: RangeInclusive<Duration>,
+    ) -> Option<Option<Duration>> {
+        match self.table.get(key)?.get_ref() {
+            DeValue::String(text) if text.is_empty() => {
+                self.value(key)?;
+                Some(None)
+            }
+            _ => self.duration(key, range).map(Some),
+        }
+    }
+
     /// A path, seen from the folder of the file that names it; `None` inside for `""`.
     pub fn path(&mut self, key: &str) -> Option<Option<PathBuf>> {
         let check = |text: &str| match text.contains('\0') {
