@@ -113,7 +113,7 @@ impl Condition {
         Ok(Self { root, places: parser.places })
     }
 
-    /// The places that it looks at; [`Condition::holds`] asks for them by position.
+    /// The places that it looks at; `Condition::holds` asks for them by position.
     #[must_use]
     pub fn places(&self) -> &[Place] {
         &self.places

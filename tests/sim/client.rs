@@ -62,6 +62,7 @@ enum Owed {
 
 /// A packet that the client owes.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::enum_variant_names, reason = "they are the names of packets")]
 enum Reply {
     PubAck(u16),
     PubRec(u16),
