@@ -279,13 +279,18 @@ impl World {
         self.settle();
     }
 
-    /// Batches wait at the store from now on.
+    /// Batches wait at the store from now on, unless it fails.
     pub fn hold(&mut self) {
-        self.flash = Flash::Held;
+        if self.flash == Flash::Works {
+            self.flash = Flash::Held;
+        }
     }
 
     /// The store, while held, persists the batch it was given. False when there is none.
     pub fn persist(&mut self) -> bool {
+        if self.flash != Flash::Held {
+            return false;
+        }
         let Some(batch) = self.under_way.take() else { return false };
         self.append(batch);
         self.settle();
@@ -523,8 +528,14 @@ impl World {
 
     /// The store has the batch on flash, and says so.
     fn append(&mut self, batch: Batch) {
-        let persisted = self.store.as_mut().expect("the store is open").append(batch);
-        let persisted = persisted.expect("the disk takes it");
+        let persisted = match self.store.as_mut().expect("the store is open").append(batch) {
+            Err(_) if self.disk.power_is_off() => {
+                // The machine is dead; what clients still send reaches nobody.
+                self.flash = Flash::Held;
+                return;
+            }
+            persisted => persisted.expect("the disk takes it"),
+        };
         self.batches += 1;
         self.gateway.persisted(self.now, persisted);
         // The batch that was filled meanwhile, and what is due now.

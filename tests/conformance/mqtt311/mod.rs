@@ -1,6 +1,7 @@
 //! MQTT 3.1.1, statement by statement, as conversations with the gateway (notation: `support/transcript.rs`).
 
 mod connect;
+mod cves;
 mod format;
 mod operation;
 mod publish;
