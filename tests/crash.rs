@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use daemon::{Daemon, PATIENCE, free_address};
-use gateway_bench::ledger::{Broker, LedgerPlan, Rounds, crash_rounds};
+use gateway_bench::ledger::{Broker, Checker, LedgerPlan, Rounds, crash_rounds, read_file};
 use gateway_bench::process::Server;
 
 /// Room for everything that an offline session is owed between two drains.
@@ -40,11 +40,22 @@ fn nothing_acknowledged_is_lost_over_kill_9() {
         return mosquitto(seed, Rounds { stop_at_fault: false, ..rounds });
     }
     let mut daemon = Daemon::new("crash", ROOM);
-    let plan = LedgerPlan::new(daemon.mqtt(), "crash", seed);
+    let file = daemon.folder().join("ledger");
+    let plan = LedgerPlan { file: Some(file.clone()), ..LedgerPlan::new(daemon.mqtt(), "crash", seed) };
     let verdict = crash_rounds(plan, rounds, &mut daemon).unwrap();
     eprintln!("{verdict}");
-    assert!(verdict.holds() && verdict.disconnected == 0, "CRASH_SEED={seed}\n{verdict}");
+    if !verdict.holds() || verdict.disconnected > 0 {
+        let kept = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("ledger-{seed}"));
+        fs::copy(&file, &kept).unwrap();
+        panic!("CRASH_SEED={seed}, the ledger is {}\n{verdict}", kept.display());
+    }
     assert!(verdict.kills == u64::from(count) && verdict.acknowledged > 0, "{verdict}");
+
+    // What was written down before each answer says the same.
+    let (header, records) = read_file(&file).unwrap();
+    let mut checker = Checker::new(&header);
+    records.iter().for_each(|record| checker.take(record));
+    assert_eq!(checker.verdict(), verdict);
 }
 
 /// Mosquitto under the same load, twice: as Debian ships it, and saving on every change.
