@@ -19,6 +19,7 @@ pub mod message;
 pub mod mqtt;
 #[cfg(feature = "net")]
 pub mod net;
+pub mod output;
 pub mod random;
 pub mod series;
 pub mod store;

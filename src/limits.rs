@@ -16,6 +16,9 @@ pub const UNPERSISTED_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// MQTT topic name or filter, bytes (two-byte length on the wire). [MQTT-4.7.3-3]
 pub const TOPIC_BYTES_MAX: usize = 65_535;
 
+/// Bytes of an address that named queues take: AMQP's routing keys have one byte of length.
+pub const SHARED_ADDRESS_BYTES_MAX: usize = 255;
+
 /// Levels of a topic that are matched one by one; deeper names are refused as invalid so that no peer makes the
 /// index deep.
 pub const TOPIC_LEVELS_MAX: usize = 128;

@@ -171,14 +171,7 @@ impl Broker {
     ) {
         let assurance = binding.min(Assurance::AtLeastOnce);
         let unasked = held.message.assurance == Assurance::AtMostOnce;
-        let mut entry = Entry {
-            held: Rc::clone(held),
-            assurance,
-            retained: false,
-            redelivered: false,
-            joined: false,
-            twin: false,
-        };
+        let mut entry = Entry::new(Rc::clone(held), assurance);
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         let durable = entry.is_durable(queue.durable);
         if durable && unasked && self.ledger.is_congested() {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::ledger::Urgency;
-use super::queue::{Flight, InFlight, QueueIndex, Releasing};
+use super::queue::{Flight, InFlight, QueueIndex, QueueKind, Releasing};
 use super::rows::WindowChange;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::BatchNumber;
@@ -57,8 +57,11 @@ impl Broker {
     }
 
     /// The delivery may not reach its consumer (a right is missing): it counts as settled.
-    pub fn withdraw(&mut self, now: Now, index: QueueIndex, tag: u32) {
-        if tag != 0 && self.settle(now, index, tag, |_| true) {
+    pub fn withdraw(&mut self, now: Now, index: QueueIndex, tag: u64) {
+        if let Ok(tag) = u32::try_from(tag)
+            && tag != 0
+            && self.settle(now, index, tag, |_| true)
+        {
             self.dispatch(now, index);
         }
     }
@@ -77,6 +80,10 @@ impl Broker {
     pub(super) fn dispatch(&mut self, now: Now, index: QueueIndex) {
         loop {
             let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+            if queue.kind == QueueKind::Named {
+                self.dispatch_named(now, index);
+                return;
+            }
             let Some(consumer) = queue.consumer else { return };
             if consumer.blocked {
                 return;
@@ -87,6 +94,8 @@ impl Broker {
                     connection: consumer.connection,
                     queue: index,
                     tag: 0,
+                    consumer: 0,
+                    returns: 0,
                     held: entry.held,
                     assurance: entry.assurance,
                     retained: entry.retained,
@@ -123,11 +132,13 @@ impl Broker {
                 self.events.push_back(Event::Deliver(Delivery {
                     connection: consumer.connection,
                     queue: index,
-                    tag,
+                    tag: u64::from(tag),
+                    consumer: 0,
                     held: Rc::clone(&entry.held),
                     assurance: entry.assurance,
                     retained: entry.retained,
                     redelivered: entry.redelivered,
+                    returns: 0,
                 }));
             }
             queue.in_flight.push_back(InFlight { tag, entry, flight });
@@ -224,10 +235,12 @@ fn delivery_of(in_flight: &InFlight, connection: crate::ids::ConnectionId, queue
     Delivery {
         connection,
         queue,
-        tag: in_flight.tag,
+        tag: u64::from(in_flight.tag),
+        consumer: 0,
         held: Rc::clone(&in_flight.entry.held),
         assurance: in_flight.entry.assurance,
         retained: in_flight.entry.retained,
         redelivered: in_flight.entry.redelivered,
+        returns: 0,
     }
 }

@@ -12,8 +12,10 @@ use crate::message::Assurance;
 pub struct Delivery {
     pub connection: ConnectionId,
     pub queue: QueueIndex,
-    /// Names the delivery in its settlement; 0 when none is expected.
-    pub tag: u32,
+    /// Names the delivery in its settlement; 0 when none is expected. A session's have 16 bits.
+    pub tag: u64,
+    /// The consumer's handle; 0 for a session.
+    pub consumer: u64,
     pub held: Rc<Held>,
     /// The assurance granted to this taker: the lower of the publisher's and the subscription's.
     pub assurance: Assurance,
@@ -21,6 +23,8 @@ pub struct Delivery {
     pub retained: bool,
     /// It may have been sent before.
     pub redelivered: bool,
+    /// Times that it was handed out and came back.
+    pub returns: u16,
 }
 
 /// An output of the broker. In order: an event speaks about the state after all before it.
@@ -36,6 +40,11 @@ pub enum Event {
     /// Another connection took the session over; this one must end.
     Displaced {
         connection: ConnectionId,
+    },
+    /// The queue of this consumer is gone.
+    ConsumerEnded {
+        connection: ConnectionId,
+        consumer: u64,
     },
     /// A gate of this connection may have opened.
     GatesMayBeDue {

@@ -55,7 +55,7 @@ pub(super) struct Ledger {
     open: BatchNumber,
     persisted: BatchNumber,
     in_flight: Option<BatchNumber>,
-    queues_created: u16,
+    last_id: u64,
 
     pending: Vec<Rc<Held>>,
     pending_bytes: usize,
@@ -100,7 +100,7 @@ impl Ledger {
             open: last.next(),
             persisted: last,
             in_flight: None,
-            queues_created: 0,
+            last_id: 0,
             pending: Vec::new(),
             pending_bytes: 0,
             pending_rows: 0,
@@ -133,10 +133,16 @@ impl Ledger {
 
     // What the broker reports.
 
-    /// A fresh queue id.
+    /// A fresh queue id, also used for exchanges and bindings.
     pub fn queue_id(&mut self) -> QueueId {
-        self.queues_created += 1;
-        QueueId(self.open.0 << 16 | u64::from(self.queues_created))
+        // More than 65 535 within one batch run ahead into the numbers of the next.
+        self.last_id = (self.last_id + 1).max(self.open.0 << 16 | 1);
+        QueueId(self.last_id)
+    }
+
+    /// This id is in use.
+    pub fn recovered_id(&mut self, id: u64) {
+        self.last_id = self.last_id.max(id);
     }
 
     /// `queue` takes the message durably. Must be called in the command that routes the message.
@@ -358,7 +364,6 @@ impl Ledger {
         self.urgent = !self.pending.is_empty();
         self.in_flight = Some(self.open);
         self.open = self.open.next();
-        self.queues_created = 0;
         Some(batch)
     }
 
@@ -378,8 +383,8 @@ impl Ledger {
         let anew = Self::new(last, 0, self.budget.clone());
         let old = std::mem::replace(self, anew);
         self.persisted = old.persisted;
-        self.queues_created = old.queues_created;
         self.not_before = old.not_before;
+        self.last_id = old.last_id;
         self.commits = old.commits;
         self.elided = old.elided;
         self.written_anew = true;
@@ -673,7 +678,7 @@ fn push(builder: &mut BatchBuilder, kind: RowKind, row: &[u8]) -> Place {
 
 /// Rows that a message may need: its pieces, and a taker set of its own.
 const fn rows_of(charge: usize) -> usize {
-    2 + charge / limits::ROW_BYTES_MAX
+    3 + charge / limits::ROW_BYTES_MAX
 }
 
 /// The keys of those that were written, ascending.

@@ -24,11 +24,22 @@ pub enum LossReason {
     SessionExpired,
     /// The flash lost it.
     Damage,
+    /// Its time to live was over.
+    Expired,
+    /// It was handed out and came back too often.
+    DeliveryLimit,
 }
 
 impl LossReason {
-    pub const ALL: [Self; 5] =
-        [Self::QueueBound, Self::FlashQuota, Self::MemoryBound, Self::SessionExpired, Self::Damage];
+    pub const ALL: [Self; 7] = [
+        Self::QueueBound,
+        Self::FlashQuota,
+        Self::MemoryBound,
+        Self::SessionExpired,
+        Self::Damage,
+        Self::Expired,
+        Self::DeliveryLimit,
+    ];
 
     /// The name in `status`, metrics and receipts.
     #[must_use]
@@ -39,6 +50,8 @@ impl LossReason {
             Self::MemoryBound => "memory_bound",
             Self::SessionExpired => "session_expired",
             Self::Damage => "damage",
+            Self::Expired => "expired",
+            Self::DeliveryLimit => "delivery_limit",
         }
     }
 
@@ -49,6 +62,8 @@ impl LossReason {
             Self::MemoryBound => 2,
             Self::SessionExpired => 3,
             Self::Damage => 4,
+            Self::Expired => 5,
+            Self::DeliveryLimit => 6,
         }
     }
 }

@@ -4,17 +4,21 @@
 //! methods; what the broker has to tell comes out of [`Broker::next_event`]. What must reach flash comes out of
 //! [`Broker::close_batch`], and [`Broker::persisted`] says that it is there.
 //!
-//! Rooms: `topic_index` matches, `queue` holds, `publish` routes, `session` opens and ends, `delivery` hands over and
-//! settles, `collection` does so for readings, `retained` remembers, `ledger` and `rows` write, `recovery` reads.
+//! Rooms: `topic_index` and `exchange` match, `queue` and `named` hold, `publish` routes, `session` and `topology` open
+//! and end, `delivery` and `sharing` hand over and settle, `dying` moves what is dead or due, `collection` does so for
+//! readings, `retained` remembers, `ledger` and `rows` write, `recovery` reads.
 
 mod budget;
 mod collection;
 mod delivery;
+mod dying;
 mod event;
+mod exchange;
 mod gate;
 mod held;
 mod ledger;
 mod loss;
+mod named;
 mod publish;
 mod queue;
 mod recovery;
@@ -22,23 +26,35 @@ mod retained;
 mod rewrite;
 mod rows;
 mod session;
+mod sharing;
 mod status;
+#[cfg(test)]
+mod tests;
 mod topic_index;
+mod topology;
+mod topology_rows;
 mod will;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
 pub use budget::FlashBudget;
 pub use collection::{CollectionPlan, Flushable};
 pub use event::{Delivery, Event};
+use exchange::Exchanges;
+pub use exchange::{
+    BindingArguments, ExchangeIndex, ExchangeKind, ExchangeOptions, HashOn, HeaderMatch, MessageReader,
+    Target,
+};
 pub use gate::Gate;
 pub use held::Held;
 use ledger::Ledger;
 use loss::Losses;
 pub use loss::{LossReason, LossReceipt};
+pub use named::{CreditPool, DeadLetter, Outlet, QueueOptions, QueueSettings, ReadyOverflow, Subscriber};
 pub use publish::{Publish, Routed};
 use queue::Queue;
 pub use queue::{Overflow, QueueBounds, QueueIndex, QueueKind, SubscribeOptions};
@@ -46,8 +62,10 @@ pub use recovery::{Recovered, RecoverySummary};
 use retained::Retained;
 use rows::RecordKey;
 pub use session::{Opened, SessionRefused};
+pub use sharing::{ConsumeRefused, Got, Settlement};
 pub use status::{BrokerStatus, QueueStatus};
-pub use topic_index::{Level, TopicIndex, mqtt_levels};
+pub use topic_index::{Level, TopicIndex, mqtt_levels, pattern_levels};
+pub use topology::{QueueFacts, TopologyRefused};
 pub use will::{Will, WillNumber};
 
 use crate::collections::{self, Map};
@@ -61,7 +79,11 @@ pub struct Policy {
     /// Bounds of a session's queue: by the first pattern that its name matches, or the default.
     pub session_bounds: QueueBounds,
     pub named_bounds: Vec<(Box<str>, QueueBounds)>,
+    /// Bounds of a named queue, unless a pattern matches its name.
+    pub queue_bounds: QueueBounds,
     pub sessions_max: usize,
+    /// Named queues.
+    pub queues_max: usize,
     /// A session without a connection ends after this. `None` = never.
     pub session_expiry_max: Option<Duration>,
     pub retained_max: usize,
@@ -94,9 +116,16 @@ pub struct Counters {
     pub retained_refused: u64,
     /// Copies lost to a bound.
     pub lost: u64,
-    /// Copies that ended with their session by the client's own wish.
+    /// Copies that ended with their session or queue, or were refused by their consumer, by the client's own wish.
     pub discarded: u64,
+    /// Copies that went to a dead-letter exchange.
+    pub dead_lettered: u64,
+    /// Copies that no named queue could take because their address is too long.
+    pub address_too_long: u64,
 }
+
+/// Name of the exchange that joins all protocols.
+const SHARED_NAME: &str = "amq.topic";
 
 /// See the module's head.
 #[derive(Debug)]
@@ -108,6 +137,19 @@ pub struct Broker {
     collections: BTreeMap<Box<str>, QueueIndex>,
     /// A collection has readings that were not handed over.
     has_readings: bool,
+    named: Map<Box<str>, QueueIndex>,
+    exchanges: Exchanges,
+    /// Exchanges that a message still has to pass.
+    exchange_work: Vec<ExchangeIndex>,
+    /// Bindings between named queues and exchanges.
+    bindings: usize,
+    /// Where the bindings are that have a record.
+    recorded_bindings: BTreeMap<u64, (ExchangeIndex, Target, Box<str>)>,
+    /// Number of the newest delivery from a named queue.
+    next_delivery: u64,
+    dead: VecDeque<dying::Dead>,
+    /// When named queues are to be looked at.
+    timers: BinaryHeap<Reverse<(Mono, QueueIndex)>>,
     durable: BTreeMap<QueueId, QueueIndex>,
     /// Durable sessions that ended, by name, until the batch that says so is on flash.
     ended: BTreeMap<Box<str>, BatchNumber>,
@@ -146,6 +188,14 @@ impl Broker {
             sessions: collections::map(seed),
             collections: BTreeMap::new(),
             has_readings: false,
+            named: collections::map(seed ^ 3),
+            exchanges: Exchanges::new(seed ^ 4),
+            exchange_work: Vec::new(),
+            bindings: 0,
+            recorded_bindings: BTreeMap::new(),
+            next_delivery: 0,
+            dead: VecDeque::new(),
+            timers: BinaryHeap::new(),
             durable: BTreeMap::new(),
             ended: BTreeMap::new(),
             index: TopicIndex::new(seed ^ 1),
@@ -234,10 +284,7 @@ impl Broker {
     /// When [`Broker::handle_timeout`] or [`Broker::close_batch`] has something to do, if nothing else happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        match (self.ledger.deadline(), self.expiry_at) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [self.ledger.deadline(), self.expiry_at, self.next_timer()].into_iter().flatten().min()
     }
 
     /// Time passed: sessions may expire.
@@ -245,12 +292,30 @@ impl Broker {
         if self.expiry_at.is_some_and(|at| at <= now.mono) {
             self.expire_sessions(now);
         }
+        self.look_at_queues(now);
     }
 
     fn write_batch(&mut self) -> Option<Batch> {
-        let view =
-            View { queues: &self.queues, losses: &self.losses, wills: &self.wills, durable: &self.durable };
+        let view = View {
+            queues: &self.queues,
+            losses: &self.losses,
+            wills: &self.wills,
+            durable: &self.durable,
+            exchanges: &self.exchanges,
+            bindings: &self.recorded_bindings,
+        };
         self.ledger.close(&view)
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            queues: &self.queues,
+            losses: &self.losses,
+            wills: &self.wills,
+            durable: &self.durable,
+            exchanges: &self.exchanges,
+            bindings: &self.recorded_bindings,
+        }
     }
 
     fn queue(&self, index: QueueIndex) -> Option<&Queue> {
@@ -268,6 +333,8 @@ struct View<'a> {
     losses: &'a Losses,
     wills: &'a BTreeMap<u64, Will>,
     durable: &'a BTreeMap<QueueId, QueueIndex>,
+    exchanges: &'a Exchanges,
+    bindings: &'a BTreeMap<u64, (ExchangeIndex, Target, Box<str>)>,
 }
 
 impl ledger::Ground for View<'_> {
@@ -294,6 +361,26 @@ impl ledger::Ground for View<'_> {
                 Some(out)
             }
             RecordKey::Loss(number) => self.losses.record(number),
+            RecordKey::Queue(id) => {
+                let queue = self.queue(*self.durable.get(&id)?)?;
+                let named = queue.named()?;
+                let delays = named.delays.and_then(|exchange| self.exchanges.get(exchange));
+                let mut out = Vec::new();
+                topology_rows::QueueRecord::put(&mut out, &queue.name, named, delays.map(|e| e.number));
+                Some(out)
+            }
+            RecordKey::Exchange(number) => {
+                let index = self.exchanges.by_number(number)?;
+                let mut out = Vec::new();
+                topology_rows::ExchangeRecord::put(&mut out, self.exchanges.get(index)?);
+                Some(out)
+            }
+            RecordKey::Binding(number) => {
+                let place = self.bindings.get(&number)?;
+                let mut out = Vec::new();
+                Broker::binding_record(self.queues, self.exchanges, place, number)?.put(&mut out);
+                Some(out)
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::exchange::{ExchangeIndex, Target};
 use super::held::{Held, RETAINED, TAKER_CONNECTED};
 use super::ledger::Urgency;
 use super::loss::LossReason;
@@ -33,12 +34,33 @@ pub struct Publish<'a> {
 pub struct Routed {
     /// What its acknowledgement waits for.
     pub gate: Gate,
-    /// Queues that took it.
+    /// Queues that wanted it.
     pub queues: usize,
+    /// One of them was full and refused it.
+    pub refused: bool,
+}
+
+impl Routed {
+    /// Nothing was to be done.
+    #[must_use]
+    pub const fn nowhere() -> Self {
+        Self { gate: Gate::Open, queues: 0, refused: false }
+    }
+}
+
+/// What a queue does with what it is offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Offered {
+    Refused,
+    Taken,
+    /// `likely`: its consumer may well answer before the batch closes.
+    TakenDurably {
+        likely: bool,
+    },
 }
 
 /// How the takers of one message bear on its batch.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Elision {
     NoDurableTaker,
     /// Every durable taker is a consumer that was handed the message and answers fast.
@@ -72,10 +94,10 @@ impl Broker {
         identifier: u16,
         publish: Publish<'_>,
     ) -> Routed {
-        let Some(queue) = self.queue_mut(session) else { return Routed { gate: Gate::Open, queues: 0 } };
+        let Some(queue) = self.queue_mut(session) else { return Routed::nowhere() };
         if !queue.publisher_window.insert(identifier) {
             let gate = if queue.durable { Gate::Batch(queue.window_batch) } else { Gate::Open };
-            return Routed { gate, queues: 0 };
+            return Routed { gate, ..Routed::nowhere() };
         }
         let (id, durable) = (queue.id, queue.durable);
         queue.window_dirty.set(durable);
@@ -124,46 +146,110 @@ impl Broker {
         message: Message,
         connection: Option<ConnectionId>,
     ) -> Routed {
+        self.publish_to(now, ExchangeIndex::SHARED, message, &[], connection)
+    }
+
+    /// Routes a message from an exchange, under its address and under those in `also`. Its acknowledgement, if
+    /// `connection` waits for one, leaves with the gate; it is a refusal if a queue refused.
+    pub fn publish_to(
+        &mut self,
+        now: Now,
+        exchange: ExchangeIndex,
+        message: Message,
+        also: &[Box<str>],
+        connection: Option<ConnectionId>,
+    ) -> Routed {
         self.counters.published += 1;
-        let routed = self.route(now, message, connection);
+        let routed = self.route(now, exchange, message, also, connection);
         if routed.queues == 0 {
             self.counters.unrouted += 1;
         }
+        self.bury_dead(now);
         routed
     }
 
     /// Routes one of the gateway's own figures, which are no traffic.
     pub fn publish_uncounted(&mut self, now: Now, publish: Publish<'_>) {
-        self.route(now, message_of(now, publish), None);
+        self.route(now, ExchangeIndex::SHARED, message_of(now, publish), &[], None);
+        self.bury_dead(now);
     }
 
-    fn route(&mut self, now: Now, message: Message, connection: Option<ConnectionId>) -> Routed {
+    fn route(
+        &mut self,
+        now: Now,
+        exchange: ExchangeIndex,
+        message: Message,
+        also: &[Box<str>],
+        connection: Option<ConnectionId>,
+    ) -> Routed {
         let held = Held::new(message, &self.memory);
-        let mut elision = Elision::NoDurableTaker;
+        let mut retained = Elision::NoDurableTaker;
         let mut retained_batch = None;
         if held.message.retain {
-            retained_batch = self.retain(now, &held, &mut elision);
+            retained_batch = self.retain(now, &held, &mut retained);
         }
-        let matches = self.match_queues(&held.message.address);
-        for (queue, options) in &matches {
-            self.offer(now, *queue, &held, *options, &mut elision);
-        }
-        let queues = matches.len();
-        self.matches = matches;
-        self.keep_common_bounds(now);
+        let (queues, refused, elision) = self.route_held(now, exchange, &held, also, &[]);
+        let elision = match retained {
+            Elision::NoDurableTaker => elision,
+            Elision::Likely | Elision::Unlikely => Elision::Unlikely,
+        };
         let gate = self.gate(now, &held, elision, retained_batch, connection);
-        Routed { gate, queues }
+        Routed { gate, queues, refused }
     }
 
-    /// The queues that want `address`, each once with the best of its matching options. [MQTT-3.3.5-1]
-    fn match_queues(&mut self, address: &str) -> Vec<(QueueIndex, SubscribeOptions)> {
+    /// Offers a message to every queue that it reaches from an exchange but those named in `avoid`. Answers how many
+    /// wanted it, whether one refused, and what the takers mean for the batch.
+    pub(super) fn route_held(
+        &mut self,
+        now: Now,
+        exchange: ExchangeIndex,
+        held: &Rc<Held>,
+        also: &[Box<str>],
+        avoid: &[Box<str>],
+    ) -> (usize, bool, Elision) {
+        let mut elision = Elision::NoDurableTaker;
+        let mut refused = false;
+        let matches = self.match_queues(exchange, &held.message, also);
+        let mut queues = matches.len();
+        for (queue, options) in &matches {
+            if self.queue(*queue).is_some_and(|queue| queue.kind != QueueKind::Named) {
+                self.offer(now, *queue, held, *options, &mut elision);
+                continue;
+            }
+            if !avoid.is_empty() && self.queue(*queue).is_some_and(|queue| avoid.contains(&queue.name)) {
+                queues -= 1;
+                continue;
+            }
+            match self.offer_named(now, *queue, held) {
+                Some(Offered::Taken) => {}
+                Some(Offered::TakenDurably { likely }) => elision = elision.with(likely),
+                Some(Offered::Refused) => refused = true,
+                None => queues -= 1,
+            }
+        }
+        self.matches = matches;
+        self.keep_common_bounds(now);
+        (queues, refused, elision)
+    }
+
+    /// The queues that a message reaches from an exchange, each once with the best of its matching options.
+    /// [MQTT-3.3.5-1]
+    fn match_queues(
+        &mut self,
+        exchange: ExchangeIndex,
+        message: &Message,
+        also: &[Box<str>],
+    ) -> Vec<(QueueIndex, SubscribeOptions)> {
         self.publish_number += 1;
         let number = self.publish_number;
         let mut matches = std::mem::take(&mut self.matches);
         matches.clear();
         let queues = &mut self.queues;
-        self.index.matches(address, &mut |index, options: SubscribeOptions| {
-            let Some(queue) = queues.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        let mut visit = |index: QueueIndex, options: SubscribeOptions, spared: bool| {
+            let Some(queue) = queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+            if spared && queue.kind != QueueKind::Named {
+                return;
+            }
             if queue.visit.0 == number {
                 if let Some((_, best)) = matches.get_mut(queue.visit.1 as usize) {
                     best.assurance_max = best.assurance_max.max(options.assurance_max);
@@ -171,8 +257,22 @@ impl Broker {
                 return;
             }
             queue.visit = (number, u32::try_from(matches.len()).unwrap_or(u32::MAX));
-            matches.push((QueueIndex(index), options));
-        });
+            matches.push((index, options));
+        };
+        let work = &mut self.exchange_work;
+        if exchange == ExchangeIndex::SHARED && also.is_empty() && !message.address.starts_with('$') {
+            self.index.matches(&message.address, &mut |code, options| match Target::from_code(code) {
+                Target::Queue(index) => visit(index, options, false),
+                Target::Exchange(next) => work.push(next),
+            });
+        } else if let Some(delay_queue) = self.exchanges.delays(exchange, message) {
+            visit(delay_queue, SubscribeOptions { assurance_max: Assurance::ExactlyOnce }, false);
+        } else {
+            work.push(exchange);
+        }
+        if !work.is_empty() {
+            self.exchanges.matches(&self.index, work, message, also, &mut visit);
+        }
         matches
     }
 
@@ -203,24 +303,19 @@ impl Broker {
                         connection: consumer.connection,
                         queue: index,
                         tag: 0,
+                        consumer: 0,
                         held: Rc::clone(held),
                         assurance,
                         retained: false,
                         redelivered: false,
+                        returns: 0,
                     }));
                 }
             }
             return;
         }
         let connected = queue.consumer.is_some();
-        let entry = Entry {
-            held: Rc::clone(held),
-            assurance,
-            retained: false,
-            redelivered: false,
-            joined: false,
-            twin: false,
-        };
+        let entry = Entry::new(Rc::clone(held), assurance);
         if queue.durable {
             let flags = assurance.code() | if connected { TAKER_CONNECTED } else { 0 };
             self.ledger.add_taker(held, queue.id, flags);
@@ -238,7 +333,7 @@ impl Broker {
         self.keep_queue_bounds(now, index);
     }
 
-    fn elision_window_us(&self) -> u64 {
+    pub(super) fn elision_window_us(&self) -> u64 {
         u64::try_from(self.policy.elision_window.as_micros()).unwrap_or(u64::MAX)
     }
 
@@ -257,6 +352,10 @@ impl Broker {
         if let Some(batch) = retained_batch {
             self.ledger.want(now.mono, Urgency::Now);
             return Gate::Batch(batch);
+        }
+        if elision != Elision::NoDurableTaker && held.is_acknowledged() {
+            // Consumers that settle with the delivery took it all.
+            return Gate::Open;
         }
         match elision {
             Elision::NoDurableTaker => return Gate::Open,
@@ -346,7 +445,7 @@ impl Broker {
 
     fn heaviest_queue(&self, reason: LossReason) -> Option<QueueIndex> {
         let may_lose = |queue: &&super::Queue| {
-            !queue.ready.is_empty()
+            queue.ready_len() > 0
                 // Readings have a part of the window that is theirs; their own bound keeps them in it.
                 && queue.kind != QueueKind::Collection
                 && (reason != LossReason::FlashQuota || queue.durable)
@@ -391,6 +490,6 @@ fn message_of(now: Now, publish: Publish<'_>) -> Message {
         retain: publish.retain,
         received_at: now.wall,
         received_trusted: now.wall_trusted,
-        properties: Bytes::new(),
+        ..Message::default()
     }
 }

@@ -1,13 +1,15 @@
 //! A queue: messages that wait, messages in flight, one consumer's credit, and the bounds of it all.
 //!
 //! Plain data with its invariants; routing, flash and events are `broker`'s business. An MQTT session is a queue of
-//! kind session. Receive Maximum, prefetch-count and link-credit are one thing here: `credit_max`.
+//! kind session; what a queue has beside that when several consumers share it under a name is in `named`. Receive
+//! Maximum, prefetch-count and link-credit are one thing here: `credit_max`.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use super::held::{Held, TAKER_CONNECTED, TAKER_RETAIN};
+use super::named::Named;
 use crate::ids::{BatchNumber, ConnectionId, QueueId, RowKey};
 use crate::message::Assurance;
 use crate::time::{Mono, Stamp};
@@ -47,6 +49,8 @@ pub enum QueueKind {
     /// An MQTT session: one consumer, its connection.
     #[default]
     Session,
+    /// Shared under its name by several consumers, each message going to one of them.
+    Named,
     /// A collection of readings: taken out by `gateway`, in order, and settled once they are in `series.redb`.
     Collection,
 }
@@ -57,6 +61,8 @@ impl QueueKind {
         match self {
             Self::Session => 0,
             Self::Collection => 1,
+            // Has a record of its own.
+            Self::Named => 2,
         }
     }
 
@@ -83,9 +89,33 @@ pub(super) struct Entry {
     /// The queue held the same message already when this copy joined. Flash knows one claim of a queue on a row, so
     /// this copy waits until the other is settled: two tags for one row could not be told apart after a restart.
     pub twin: bool,
+    /// Times that it was handed out and came back.
+    pub returns: u16,
+    /// Its place among the messages of a named queue, which it keeps when it comes back.
+    pub order: u64,
+    /// When it is worth nothing any more, or when it is due in a queue that delays. The end of time: never.
+    pub expires_at: Mono,
 }
 
+/// An entry that never expires.
+pub(super) const NEVER: Mono = Mono(u64::MAX);
+
 impl Entry {
+    /// An entry of a session's queue.
+    pub const fn new(held: Rc<Held>, assurance: Assurance) -> Self {
+        Self {
+            held,
+            assurance,
+            retained: false,
+            redelivered: false,
+            joined: false,
+            twin: false,
+            returns: 0,
+            order: 0,
+            expires_at: NEVER,
+        }
+    }
+
     /// True when the queue is a durable taker of this message, `queue_durable` being the queue's own nature.
     pub fn is_durable(&self, queue_durable: bool) -> bool {
         queue_durable && self.assurance != Assurance::AtMostOnce
@@ -150,8 +180,11 @@ pub(super) const TAG_MAX: u32 = 65_535;
 pub(super) struct Queue {
     pub id: QueueId,
     pub kind: QueueKind,
-    /// The session's client identifier, or the collection's name.
+    /// The session's client identifier, or the name of the queue or collection.
     pub name: Box<str>,
+    /// What a queue of kind named has beside the rest.
+    pub named: Option<Box<Named>>,
+    /// It and its messages are kept on flash.
     pub durable: bool,
     /// The connection that opened the session; it attaches as consumer once its CONNACK may leave.
     pub owner: Option<ConnectionId>,
@@ -205,6 +238,7 @@ impl Queue {
             id,
             kind: QueueKind::Session,
             name,
+            named: None,
             durable,
             owner: None,
             consumer: None,
@@ -249,9 +283,12 @@ impl Queue {
         self.messages > self.bounds.messages_max || self.bytes > self.bounds.bytes_max
     }
 
-    /// The oldest message that may be dropped: one that is not in flight.
+    /// The message that is dropped first: the oldest that is not in flight.
     pub fn pop_oldest(&mut self) -> Option<Entry> {
-        let entry = self.ready.pop_front()?;
+        let entry = match &mut self.named {
+            None => self.ready.pop_front()?,
+            Some(named) => named.pop(&mut self.ready)?,
+        };
         self.popped += 1;
         self.discharge(&entry);
         Some(entry)
@@ -279,6 +316,16 @@ impl Queue {
         self.handed = self.handed.min(self.popped + self.ready.len() as u64);
         self.discharge(&entry);
         Some(entry)
+    }
+
+    /// Messages that wait.
+    pub fn ready_len(&self) -> usize {
+        self.ready.len() + self.named().map_or(0, Named::overtaking_len)
+    }
+
+    /// What makes it a named queue.
+    pub fn named(&self) -> Option<&Named> {
+        self.named.as_deref()
     }
 
     /// Deliveries that still fit the consumer's credit.
@@ -324,7 +371,8 @@ impl Queue {
 
     /// Every message of the queue, those in flight first.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.in_flight.iter().map(|f| &f.entry).chain(&self.replay).chain(&self.ready)
+        let named = self.named().into_iter().flat_map(Named::entries);
+        self.in_flight.iter().map(|f| &f.entry).chain(&self.replay).chain(named).chain(&self.ready)
     }
 
     /// Which of these messages the queue holds, beside those that wait to be replayed.
@@ -337,7 +385,8 @@ impl Queue {
 
     /// Messages in flight and ready.
     fn taken(&self) -> impl Iterator<Item = &Entry> {
-        self.in_flight.iter().map(|f| &f.entry).chain(&self.ready)
+        let named = self.named().into_iter().flat_map(Named::entries);
+        self.in_flight.iter().map(|f| &f.entry).chain(named).chain(&self.ready)
     }
 
     /// Copies that somebody has to settle: all but the at-most-once values that wait to be replayed.

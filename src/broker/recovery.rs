@@ -8,21 +8,24 @@ use std::rc::Rc;
 
 use super::collection::UNBOUNDED;
 use super::held::{Held, RETAINED, Stage, TAKER_CONNECTED, TAKER_RETAIN, Taker, TakerSet};
-use super::queue::{Entry, Flight, InFlight, Queue, QueueKind, Releasing};
+use super::named::Named;
+use super::queue::{Entry, Flight, InFlight, NEVER, Queue, QueueIndex, QueueKind, Releasing};
 use super::rows::{self, RecordKey, RowKind, SessionRecord, Settled, StoredChange};
+use super::topology_rows::{BindingRecord, ExchangeRecord, QueueRecord};
 use super::will::Will;
-use super::{Broker, LossReason, Policy, mqtt_levels};
+use super::{Broker, LossReason, Policy, ledger, mqtt_levels};
 use crate::ids::{BatchNumber, QueueId, RowKey};
 use crate::message::{Assurance, Message};
 use crate::store::batch::Place;
 use crate::store::stored_bytes;
-use crate::time::{Now, Stamp};
+use crate::time::{Mono, Now, Stamp};
 
 /// What was found, for the log line and `status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecoverySummary {
     pub sessions: usize,
-    /// Messages in sessions' queues.
+    pub named_queues: usize,
+    /// Messages in all queues.
     pub queued: usize,
     pub retained: usize,
     /// Wills of clients that were connected when the gateway stopped; published at start.
@@ -129,12 +132,13 @@ impl Recovered {
             broker.ledger.recovered_delta(*place, *bytes);
         }
         let wills = self.recover_records(&mut broker, now);
-        self.recover_messages(&mut broker);
+        self.recover_messages(&mut broker, now);
         self.recover_windows(&mut broker);
         for index in broker.durable.values().copied().collect::<Vec<_>>() {
             broker.keep_queue_bounds(now, index);
         }
         summary.sessions = broker.sessions.len();
+        summary.named_queues = broker.named.len();
         summary.queued = broker.queues.iter().flatten().map(|queue| queue.entries().count()).sum();
         summary.retained = broker.retained.len();
         summary.wills = wills.len();
@@ -202,8 +206,22 @@ impl Recovered {
     /// Sessions and receipts stand again; wills are handed back to be published.
     fn recover_records(&self, broker: &mut Broker, now: Now) -> Vec<(u64, Will)> {
         let mut wills = Vec::new();
-        for (key, (place, content)) in &self.records {
+        // Queues may name an exchange that they delay for, and bindings name both.
+        let pass = |key: &RecordKey| match key {
+            RecordKey::Session(_) | RecordKey::Will(_) | RecordKey::Loss(_) | RecordKey::Exchange(_) => 0,
+            RecordKey::Queue(_) => 1,
+            RecordKey::Binding(_) => 2,
+        };
+        let mut records: Vec<_> = self.records.iter().collect();
+        records.sort_by_key(|(key, _)| pass(key));
+        for (key, (place, content)) in records {
             let read = match key {
+                RecordKey::Exchange(number) => recover_exchange(broker, *number, content),
+                RecordKey::Queue(id) => recover_named(broker, now, *id, content),
+                RecordKey::Binding(number) => {
+                    broker.ledger.recovered_id(*number);
+                    BindingRecord::read(content).and_then(|record| broker.recover_binding(*number, record))
+                }
                 RecordKey::Session(id) => recover_session(broker, now, *id, content),
                 RecordKey::Loss(number) => broker.losses.recover(*number, content),
                 RecordKey::Will(number) => {
@@ -223,7 +241,7 @@ impl Recovered {
         wills
     }
 
-    fn recover_messages(&self, broker: &mut Broker) {
+    fn recover_messages(&self, broker: &mut Broker, now: Now) {
         // Claims beside the taker sets: survivors below a mark, and what a queue joined later.
         let mut extra: BTreeMap<RowKey, Vec<(QueueId, u8)>> = BTreeMap::new();
         for (queue, settlements) in &self.settled {
@@ -275,7 +293,7 @@ impl Recovered {
         }
         self.recover_marks(broker);
         for (queue, entries) in entries {
-            self.fill(broker, queue, entries);
+            self.fill(broker, now, queue, entries);
         }
         for (key, (place, bytes, _)) in &self.sets {
             if !sets.contains_key(key) {
@@ -326,9 +344,14 @@ impl Recovered {
     }
 
     /// Gives a queue its messages: those that were routed to it by key, the values to replay in their own order.
-    fn fill(&self, broker: &mut Broker, id: QueueId, mut entries: Vec<Entry>) {
+    fn fill(&self, broker: &mut Broker, now: Now, id: QueueId, mut entries: Vec<Entry>) {
         let Some(index) = broker.durable.get(&id).copied() else { return };
         let Some(queue) = broker.queue_mut(index) else { return };
+        if queue.kind == QueueKind::Named {
+            entries.sort_by_key(|entry| entry.held.place.get().key);
+            broker.refill(now, index, entries);
+            return;
+        }
         if let Some((_, survivors)) = self.settled.get(&id).and_then(|s| s.below.as_ref()) {
             let order: BTreeMap<_, _> = survivors.iter().enumerate().map(|(n, s)| (s.key, n)).collect();
             entries.sort_by_key(|e| {
@@ -378,7 +401,32 @@ impl Recovered {
     }
 }
 
+fn recover_exchange(broker: &mut Broker, number: u64, content: &[u8]) -> Option<()> {
+    broker.ledger.recovered_id(number);
+    let record = ExchangeRecord::read(content)?;
+    if broker.exchanges.find(&record.name).is_some() {
+        return None;
+    }
+    broker.exchanges.insert(&record.name, number, record.options);
+    Some(())
+}
+
+fn recover_named(broker: &mut Broker, now: Now, id: QueueId, content: &[u8]) -> Option<()> {
+    broker.ledger.recovered_id(id.0);
+    let record = QueueRecord::read(content)?;
+    let delays = match record.delays {
+        Some(number) => Some(broker.exchanges.by_number(number)?),
+        None => None,
+    };
+    let mut named = Named::new(record.options, now.mono);
+    named.delays = delays;
+    let index = broker.recover_queue(now, id, &record.name, named)?;
+    broker.arm(now.mono, index);
+    Some(())
+}
+
 fn recover_session(broker: &mut Broker, now: Now, id: QueueId, content: &[u8]) -> Option<()> {
+    broker.ledger.recovered_id(id.0);
     let record = SessionRecord::read(content)?;
     if record.kind == QueueKind::Collection {
         return recover_collection(broker, id, record.name);
@@ -423,14 +471,29 @@ fn recover_collection(broker: &mut Broker, id: QueueId, name: Box<str>) -> Optio
     Some(())
 }
 
+/// Takes the time that surely passed since the message came off its time to live: only a difference of the wall clock
+/// that is plausible counts, so that nothing expires early.
+fn remaining(now: Now, expires_at: Mono, entry: &Entry) -> Mono {
+    if expires_at == NEVER || !now.wall_trusted || !entry.held.message.received_trusted {
+        return expires_at;
+    }
+    match now.wall.0.checked_sub(entry.held.message.received_at.0) {
+        Some(passed_ms) if passed_ms <= PLAUSIBLE_MS => {
+            Mono(expires_at.0.saturating_sub(passed_ms.saturating_mul(1000)).max(now.mono.0))
+        }
+        _ => expires_at,
+    }
+}
+
+/// A gap of the wall clock that is believed: 30 days.
+const PLAUSIBLE_MS: u64 = 30 * 24 * 3600 * 1000;
+
 fn entry(held: &Rc<Held>, flags: u8, joined: bool) -> Entry {
     Entry {
-        held: Rc::clone(held),
-        assurance: Assurance::from_code(flags & 0x03).unwrap_or(Assurance::AtLeastOnce),
         retained: flags & TAKER_RETAIN != 0,
         redelivered: flags & TAKER_CONNECTED != 0,
         joined,
-        twin: false,
+        ..Entry::new(Rc::clone(held), Assurance::from_code(flags & 0x03).unwrap_or(Assurance::AtLeastOnce))
     }
 }
 
@@ -492,7 +555,9 @@ impl Broker {
     pub fn essentials(&self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         for index in self.durable.values() {
-            let Some(queue) = self.queue(*index) else { continue };
+            let Some(queue) = self.queue(*index).filter(|queue| queue.kind != QueueKind::Named) else {
+                continue;
+            };
             let mut content = Vec::new();
             let mut record = SessionRecord::of(queue);
             // What rows say about is lost with them.
@@ -502,7 +567,50 @@ impl Broker {
             rows::put_record(&mut row, RecordKey::Session(queue.id), Some(&content));
             all.push(row);
         }
+        for key in self.topology_records() {
+            if let Some(content) = ledger::Ground::record(&self.view(), key)
+                && !matches!(key, RecordKey::Session(_))
+            {
+                let mut row = Vec::new();
+                rows::put_record(&mut row, key, Some(&content));
+                all.push(row);
+            }
+        }
         all
+    }
+
+    /// Records of sessions, named queues, exchanges and bindings.
+    pub(super) fn topology_records(&self) -> Vec<RecordKey> {
+        let queues = self.durable.iter().filter_map(|(id, index)| {
+            let named = self.queue(*index)?.kind == QueueKind::Named;
+            Some(if named { RecordKey::Queue(*id) } else { RecordKey::Session(*id) })
+        });
+        let exchanges = self
+            .exchanges
+            .iter()
+            .filter(|(index, exchange)| exchange.options.durable && !Self::is_predeclared(*index));
+        let exchanges = exchanges.map(|(_, exchange)| RecordKey::Exchange(exchange.number));
+        let bindings = self.recorded_bindings.keys().map(|number| RecordKey::Binding(*number));
+        queues.chain(exchanges).chain(bindings).collect()
+    }
+
+    /// Gives a named queue its messages, in their order. What was there when the gateway stopped may have been
+    /// delivered.
+    fn refill(&mut self, now: Now, index: QueueIndex, entries: Vec<Entry>) {
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        for mut entry in entries {
+            let Some(named) = &mut queue.named else { return };
+            entry.redelivered = true;
+            entry.expires_at = remaining(now, super::sharing::expiry(now.mono, named, &entry.held), &entry);
+            queue.messages += 1;
+            queue.bytes += entry.charge();
+            if named.delays.is_some() {
+                named.push_by_time(&mut queue.ready, entry);
+            } else {
+                named.push(&mut queue.ready, entry);
+            }
+        }
+        self.arm(now.mono, index);
     }
 
     /// The start found damage: what is gone is unknown, so the receipt names the file.
@@ -514,7 +622,7 @@ impl Broker {
             retain: false,
             received_at: now.wall,
             received_trusted: now.wall_trusted,
-            properties: bytes::Bytes::new(),
+            ..Message::default()
         };
         for record in self.losses.add(what, LossReason::Damage, &message, RowKey(0)) {
             self.ledger.touch_soon(now.mono, record);

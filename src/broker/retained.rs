@@ -106,7 +106,7 @@ mod tests {
             retain: true,
             received_at: Wall(0),
             received_trusted: true,
-            properties: Bytes::new(),
+            ..Message::default()
         };
         Held::new(message, &Rc::new(Cell::new(0)))
     }

@@ -42,7 +42,7 @@ impl Broker {
             self.ledger.add_taker(&claim.held, claim.queue, claim.flags);
         }
         let batch = self.ledger.open_batch();
-        let mut records: Vec<_> = self.durable.keys().map(|id| RecordKey::Session(*id)).collect();
+        let mut records = self.topology_records();
         records.extend(self.wills.keys().map(|number| RecordKey::Will(*number)));
         records.extend(self.losses.numbers().map(RecordKey::Loss));
         for record in records {
@@ -87,6 +87,7 @@ impl Broker {
             claims.entry(order).or_default().push(Claim { held: Rc::clone(held), queue, flags });
         };
         for queue in self.queues.iter().flatten() {
+            // Named queues keep their own order whatever the keys are; sessions too.
             for entry in queue.entries().filter(|entry| entry.is_durable(queue.durable)) {
                 let connected = if queue.consumer.is_some() { TAKER_CONNECTED } else { 0 };
                 add(&entry.held, queue.id, entry.taker_flags() | connected);

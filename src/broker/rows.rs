@@ -3,7 +3,7 @@
 //! Every reader answers `None` for bytes that are not such a row; recovery counts and skips them.
 
 use super::held::{RETAINED, Taker};
-use super::queue::{Queue, QueueKind, SubscribeOptions};
+use super::queue::{Entry, Queue, QueueKind, SubscribeOptions};
 use super::will::Will;
 use crate::ids::{QueueId, RowKey};
 use crate::message::record::{Reader, put_bytes, put_integer, put_message, read_message};
@@ -53,6 +53,10 @@ pub(super) enum RecordKey {
     /// The will of a connected client, by the number of its registration.
     Will(u64),
     Loss(u32),
+    /// A named queue.
+    Queue(QueueId),
+    Exchange(u64),
+    Binding(u64),
 }
 
 impl RecordKey {
@@ -61,6 +65,9 @@ impl RecordKey {
             Self::Session(id) => (1, id.0),
             Self::Will(number) => (2, number),
             Self::Loss(number) => (3, number as u64),
+            Self::Queue(id) => (4, id.0),
+            Self::Exchange(number) => (5, number),
+            Self::Binding(number) => (6, number),
         }
     }
 
@@ -69,6 +76,9 @@ impl RecordKey {
             1 => Self::Session(QueueId(id)),
             2 => Self::Will(id),
             3 => Self::Loss(u32::try_from(id).ok()?),
+            4 => Self::Queue(QueueId(id)),
+            5 => Self::Exchange(id),
+            6 => Self::Binding(id),
             _ => return None,
         })
     }
@@ -89,7 +99,8 @@ pub(super) fn read_message_row(body: &[u8]) -> Option<(RowKey, Message)> {
 
 /// Upper bound of a message row's bytes: what the message is charged on flash.
 pub(super) fn message_bytes(message: &Message) -> usize {
-    message.charge() + 24
+    // Two keys, flags, lengths; priority and time to live.
+    message.charge() + message.exchange.as_ref().map_or(0, |name| name.len()) + 48
 }
 
 // Taker set: count, then for each queue, ascending: difference of ids (integer), flags (byte).
@@ -139,6 +150,29 @@ impl Settled {
     pub fn below(queue: &Queue, survivors_max: usize) -> Option<Self> {
         let mark = queue.settled_below.get();
         let mut survivors = Vec::new();
+        if let Some(named) = queue.named() {
+            // Nothing is ever joined here, and what waits stands in the order of its keys, unless it waits for its
+            // time: the long tail that lies above the mark is not looked at.
+            let sorted = named.delays.is_none();
+            let below = |entry: &&Entry| {
+                let key = entry.held.place.get().key;
+                !entry.is_durable(queue.durable) || key < mark && key != RowKey(0)
+            };
+            let waiting =
+                named.levels(&queue.ready).flat_map(|level| level.iter().take_while(|e| !sorted || below(e)));
+            let in_flight = named.unsettled.iter().map(|unsettled| &unsettled.entry);
+            for entry in in_flight.chain(waiting).filter(|entry| entry.is_durable(queue.durable)) {
+                let key = entry.held.place.get().key;
+                if key == RowKey(0) || key >= mark {
+                    continue;
+                }
+                if survivors.len() == survivors_max {
+                    return None;
+                }
+                survivors.push(Survivor { key, flags: entry.taker_flags() });
+            }
+            return Some(Self::Below(mark, survivors));
+        }
         for entry in queue.entries().filter(|e| e.is_durable(queue.durable)) {
             let key = entry.held.place.get().key;
             if key == RowKey(0) {

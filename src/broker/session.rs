@@ -235,8 +235,14 @@ impl Broker {
         named.map_or(self.policy.session_bounds, |(_, bounds)| *bounds)
     }
 
+    pub(super) fn named_bounds_of(&self, name: &str) -> QueueBounds {
+        let named = self.policy.named_bounds.iter().find(|(pattern, _)| name_matches(pattern, name));
+        named.map_or(self.policy.queue_bounds, |(_, bounds)| *bounds)
+    }
+
     pub(super) fn insert(&mut self, queue: Queue) -> QueueIndex {
         let (name, durable, id, kind) = (queue.name.clone(), queue.durable, queue.id, queue.kind);
+        let hidden = queue.named().is_some_and(|named| named.delays.is_some());
         let at = match self.free.pop() {
             Some(at) => {
                 if let Some(place) = self.queues.get_mut(at as usize) {
@@ -246,12 +252,14 @@ impl Broker {
             }
             None => {
                 self.queues.push(Some(queue));
-                u32::try_from(self.queues.len() - 1).expect("sessions_max bounds the queues")
+                u32::try_from(self.queues.len() - 1).expect("sessions_max and queues_max bound the queues")
             }
         };
         match kind {
             QueueKind::Session => drop(self.sessions.insert(name, QueueIndex(at))),
             QueueKind::Collection => drop(self.collections.insert(name, QueueIndex(at))),
+            QueueKind::Named if hidden => {}
+            QueueKind::Named => drop(self.named.insert(name, QueueIndex(at))),
         }
         if durable {
             self.durable.insert(id, QueueIndex(at));
@@ -332,6 +340,7 @@ impl Broker {
         match queue.kind {
             QueueKind::Session => drop(self.sessions.remove(&*queue.name)),
             QueueKind::Collection => drop(self.collections.remove(&*queue.name)),
+            QueueKind::Named => drop(self.named.remove(&*queue.name)),
         }
         for filter in queue.subscriptions.keys() {
             self.index.remove(mqtt_levels(filter), index.0);
@@ -363,8 +372,7 @@ impl Broker {
         for held in found {
             let assurance = held.message.assurance.min(options.assurance_max);
             self.counters.queued += u64::from(assurance != Assurance::AtMostOnce);
-            let mut entry =
-                Entry { held, assurance, retained: true, redelivered: false, joined: false, twin: false };
+            let mut entry = Entry { retained: true, ..Entry::new(held, assurance) };
             if durable && assurance != Assurance::AtMostOnce {
                 let flags = assurance.code() | TAKER_RETAIN;
                 let joined = self.ledger.join_taker(now.mono, &entry.held, id, flags);

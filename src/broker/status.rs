@@ -10,6 +10,8 @@ use crate::ids::BatchNumber;
 pub struct BrokerStatus {
     pub counters: Counters,
     pub sessions: usize,
+    pub named_queues: usize,
+    pub exchanges: usize,
     pub sessions_connected: usize,
     pub subscriptions: usize,
     pub retained: usize,
@@ -34,7 +36,9 @@ pub struct QueueStatus {
     pub name: Box<str>,
     pub kind: QueueKind,
     pub durable: bool,
+    /// Somebody takes from it.
     pub connected: bool,
+    pub consumers: usize,
     pub subscriptions: usize,
     pub ready: usize,
     pub in_flight: usize,
@@ -53,6 +57,8 @@ impl Broker {
         BrokerStatus {
             counters: self.counters,
             sessions: self.sessions.len(),
+            named_queues: self.named.len(),
+            exchanges: self.exchanges.len(),
             sessions_connected: queues().filter(|queue| queue.owner.is_some()).count(),
             subscriptions: queues().map(|queue| queue.subscriptions.len()).sum(),
             retained: self.retained.len(),
@@ -76,10 +82,14 @@ impl Broker {
             name: queue.name.clone(),
             kind: queue.kind,
             durable: queue.durable,
-            connected: queue.owner.is_some(),
+            connected: queue.owner.is_some()
+                || queue.named().is_some_and(|named| !named.consumers.is_empty()),
+            consumers: queue
+                .named()
+                .map_or_else(|| usize::from(queue.consumer.is_some()), |named| named.consumers.len()),
             subscriptions: queue.subscriptions.len(),
-            ready: queue.ready.len() + queue.replay.len(),
-            in_flight: queue.in_flight.len(),
+            ready: queue.ready_len() + queue.replay.len(),
+            in_flight: queue.in_flight.len() + queue.named().map_or(0, |named| named.unsettled.len()),
             messages: queue.messages,
             bytes: queue.bytes,
             messages_max: queue.bounds.messages_max,

@@ -24,6 +24,25 @@ pub fn mqtt_levels(filter: &str) -> impl Iterator<Item = Level<'_>> {
     })
 }
 
+/// Reads a pattern in the notation of bindings: levels joined by `/`, `*` for one and `#` for any number. Without
+/// any text it has no level; several `#` in a row say what one says.
+pub fn pattern_levels(pattern: &str) -> impl Iterator<Item = Level<'_>> {
+    let mut levels = pattern.split('/').map(|level| match level {
+        "*" => Level::One,
+        "#" => Level::Many,
+        literal => Level::Literal(literal),
+    });
+    let mut last = None;
+    std::iter::from_fn(move || {
+        if pattern.is_empty() {
+            return None;
+        }
+        let next = levels.by_ref().find(|level| last != Some(Level::Many) || *level != Level::Many);
+        last = next;
+        next
+    })
+}
+
 const ROOT: u32 = 0;
 
 #[derive(Debug)]
@@ -32,6 +51,8 @@ struct Node<S> {
     one: Option<u32>,
     many: Option<u32>,
     subscribers: Vec<(u32, S)>,
+    /// Its level is `Many`.
+    is_many: bool,
 }
 
 /// The trie. `S` is what a binding carries beside its queue, given back with each match.
@@ -40,12 +61,14 @@ pub struct TopicIndex<S> {
     nodes: Vec<Node<S>>,
     free: Vec<u32>,
     seed: u64,
+    /// Links that continue after a `Many`: as long as there are none, matching needs no memory of where it was.
+    after_many: usize,
 }
 
 impl<S: Copy> TopicIndex<S> {
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut index = Self { nodes: Vec::new(), free: Vec::new(), seed };
+        let mut index = Self { nodes: Vec::new(), free: Vec::new(), seed, after_many: 0 };
         index.add_node();
         index
     }
@@ -53,11 +76,16 @@ impl<S: Copy> TopicIndex<S> {
     /// Binds `queue` under `pattern`, or replaces what the same binding carried. True when it is new.
     pub fn insert<'a>(&mut self, pattern: impl Iterator<Item = Level<'a>>, queue: u32, carried: S) -> bool {
         let mut at = ROOT;
+        let mut after_many = false;
         for level in pattern {
             at = match self.child(at, level) {
                 Some(child) => child,
-                None => self.add_child(at, level),
+                None => {
+                    self.after_many += usize::from(after_many);
+                    self.add_child(at, level)
+                }
             };
+            after_many = level == Level::Many;
         }
         let subscribers = &mut self.node_mut(at).subscribers;
         match subscribers.iter_mut().find(|(q, _)| *q == queue) {
@@ -94,7 +122,26 @@ impl<S: Copy> TopicIndex<S> {
     /// with `$` is not matched by a pattern that begins with a wildcard. [MQTT-4.7.2-1]
     pub fn matches(&self, address: &str, visit: &mut impl FnMut(u32, S)) {
         let reserved = address.starts_with('$');
-        self.walk(ROOT, Some(address), reserved, visit);
+        // Without any text there is no level.
+        let rest = if address.is_empty() { None } else { Some(address) };
+        if self.after_many > 0 {
+            self.walk_remembering(ROOT, rest, reserved, visit);
+        } else {
+            self.walk(ROOT, rest, reserved, visit);
+        }
+    }
+
+    /// Calls `visit` for the bindings that match `address` and that [`TopicIndex::matches`] leaves out because they
+    /// begin with a wildcard and the address is reserved.
+    pub fn matches_leading_wildcards(&self, address: &str, visit: &mut impl FnMut(u32, S)) {
+        let root = self.node(ROOT);
+        if let Some(many) = root.many {
+            self.walk_remembering(many, Some(address), false, visit);
+        }
+        if let Some(one) = root.one {
+            let after = address.split_once('/').map(|(_, after)| after);
+            self.walk_remembering(one, after, false, visit);
+        }
     }
 
     /// Nodes in use, the root included: for accounting and tests.
@@ -107,7 +154,7 @@ impl<S: Copy> TopicIndex<S> {
     fn walk(&self, at: u32, rest: Option<&str>, reserved: bool, visit: &mut impl FnMut(u32, S)) {
         let node = self.node(at);
         if !reserved && let Some(many) = node.many {
-            self.walk_many(many, rest, visit);
+            self.walk_many(many, visit);
         }
         let Some(rest) = rest else {
             for (queue, carried) in &node.subscribers {
@@ -127,34 +174,60 @@ impl<S: Copy> TopicIndex<S> {
         }
     }
 
-    /// A `Many` node takes any number of the levels that are left, then its own children continue.
-    fn walk_many(&self, many: u32, rest: Option<&str>, visit: &mut impl FnMut(u32, S)) {
-        let node = self.node(many);
-        for (queue, carried) in &node.subscribers {
+    /// A `Many` node that ends its patterns takes all levels that are left.
+    fn walk_many(&self, many: u32, visit: &mut impl FnMut(u32, S)) {
+        for (queue, carried) in &self.node(many).subscribers {
             visit(*queue, *carried);
-        }
-        if node.children.is_empty() && node.one.is_none() && node.many.is_none() {
-            return;
-        }
-        let mut rest = rest;
-        while let Some(suffix) = rest {
-            self.walk_after_many(many, suffix, visit);
-            rest = suffix.split_once('/').map(|(_, after)| after);
         }
     }
 
-    fn walk_after_many(&self, many: u32, suffix: &str, visit: &mut impl FnMut(u32, S)) {
-        let node = self.node(many);
-        let (level, after) = match suffix.split_once('/') {
-            Some((level, after)) => (level, Some(after)),
-            None => (suffix, None),
-        };
-        if let Some(child) = node.children.get(level) {
-            self.walk(*child, after, false, visit);
+    /// Matching where patterns continue after a `Many`: each node is visited at most once for each level of the
+    /// address, however many `Many` follow each other, and each binding at most once.
+    fn walk_remembering(
+        &self,
+        start: u32,
+        rest: Option<&str>,
+        reserved: bool,
+        visit: &mut impl FnMut(u32, S),
+    ) {
+        let mut been = collections::set(self.seed);
+        let mut told = collections::set(self.seed);
+        let mut work = vec![(start, rest)];
+        while let Some((at, rest)) = work.pop() {
+            // What is left is a suffix of the address, so its length says which.
+            if !been.insert((at, rest.map_or(usize::MAX, str::len))) {
+                continue;
+            }
+            let node = self.node(at);
+            let wild = !(reserved && at == ROOT);
+            let is_many = self.is_many(at);
+            if (rest.is_none() || is_many) && told.insert(at) {
+                for (queue, carried) in &node.subscribers {
+                    visit(*queue, *carried);
+                }
+            }
+            if wild && let Some(many) = node.many {
+                work.push((many, rest));
+            }
+            let Some(rest) = rest else { continue };
+            let (level, after) = match rest.split_once('/') {
+                Some((level, after)) => (level, Some(after)),
+                None => (rest, None),
+            };
+            if is_many {
+                work.push((at, after));
+            }
+            if let Some(child) = node.children.get(level) {
+                work.push((*child, after));
+            }
+            if wild && let Some(one) = node.one {
+                work.push((one, after));
+            }
         }
-        if let Some(one) = node.one {
-            self.walk(one, after, false, visit);
-        }
+    }
+
+    fn is_many(&self, at: u32) -> bool {
+        self.node(at).is_many
     }
 
     fn child(&self, at: u32, level: Level<'_>) -> Option<u32> {
@@ -176,12 +249,18 @@ impl<S: Copy> TopicIndex<S> {
             Level::One => node.one = Some(child),
             Level::Many => node.many = Some(child),
         }
+        self.node_mut(child).is_many = level == Level::Many;
         child
     }
 
     fn add_node(&mut self) -> u32 {
-        let node =
-            Node { children: collections::map(self.seed), one: None, many: None, subscribers: Vec::new() };
+        let node = Node {
+            children: collections::map(self.seed),
+            one: None,
+            many: None,
+            subscribers: Vec::new(),
+            is_many: false,
+        };
         if let Some(free) = self.free.pop() {
             *self.node_mut(free) = node;
             return free;
@@ -202,6 +281,7 @@ impl<S: Copy> TopicIndex<S> {
             {
                 return;
             }
+            self.after_many -= usize::from(self.is_many(*parent));
             let parent = self.node_mut(*parent);
             match level {
                 Level::Literal(name) => {
@@ -263,9 +343,50 @@ mod tests {
     }
 
     #[test]
+    fn many_after_many_costs_a_step_for_each_node_and_level() {
+        let mut index = TopicIndex::new(1);
+        let pattern = ["#/a"; 24].join("/") + "/#/b";
+        index.insert(pattern_levels(&pattern), 0, ());
+        let address = ["a"; 120].join("/");
+        let mut found = 0;
+        index.matches(&address, &mut |_, ()| found += 1);
+        assert_eq!(found, 0);
+        index.matches(&(address + "/b"), &mut |_, ()| found += 1);
+        assert_eq!(found, 1);
+    }
+
+    #[test]
+    fn patterns_of_bindings_match_words() {
+        let mut index = TopicIndex::new(1);
+        let patterns = ["*/error", "eu/#", "eu/west/db/*", "#", "", "*", "#/#/x", "#/x/#", "+/error"];
+        for (n, pattern) in (0..).zip(&patterns) {
+            index.insert(pattern_levels(pattern), n, ());
+        }
+        let matching = |address: &str| {
+            let mut found = Vec::new();
+            index.matches(address, &mut |queue, ()| found.push(queue));
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(matching("api/error"), [0, 3]);
+        assert_eq!(matching("eu/west/db/error"), [1, 2, 3]);
+        assert_eq!(matching("eu"), [1, 3, 5]);
+        assert_eq!(matching(""), [3, 4]);
+        assert_eq!(matching("x"), [3, 5, 6, 7]);
+        assert_eq!(matching("a/x"), [3, 6, 7]);
+        assert_eq!(matching("x/a"), [3, 7]);
+        assert_eq!(matching("+/error"), [0, 3, 8]);
+        assert!(matching("$a").is_empty());
+        let mut found = Vec::new();
+        index.matches_leading_wildcards("$a", &mut |queue, ()| found.push(queue));
+        found.sort_unstable();
+        assert_eq!(found, [3, 5]);
+    }
+
+    #[test]
     fn removing_every_binding_frees_every_node() {
         let mut index = TopicIndex::new(1);
-        let patterns = ["a/b", "a/+", "a/#", "#", "a/b/c/d", "+/+/x"];
+        let patterns = ["a/b", "a/+", "a/#", "#", "a/b/c/d", "+/+/x", "a/#/b", "#/#", "#/a/#/b"];
         for (n, pattern) in (0..).zip(&patterns) {
             assert!(index.insert(mqtt_levels(pattern), n, n));
             assert!(!index.insert(mqtt_levels(pattern), n, n));
@@ -274,6 +395,6 @@ mod tests {
             assert!(index.remove(mqtt_levels(pattern), n));
             assert!(!index.remove(mqtt_levels(pattern), n));
         }
-        assert_eq!(index.nodes(), 1);
+        assert_eq!((index.nodes(), index.after_many), (1, 0));
     }
 }

@@ -21,7 +21,7 @@ pub enum ListenerKind {
 const KINDS: [(ListenerKind, &str, bool); 4] = [
     (ListenerKind::Mqtt, "mqtt", true),
     (ListenerKind::Ws, "ws", false),
-    (ListenerKind::Amqp, "amqp", false),
+    (ListenerKind::Amqp, "amqp", true),
     (ListenerKind::Http, "http", true),
 ];
 

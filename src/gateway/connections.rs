@@ -1,7 +1,7 @@
 //! The table of connections: an id finds its endpoint in constant time, and is never given to a second connection.
 
+use super::endpoint::ProtocolEndpoint;
 use crate::ids::ConnectionId;
-use crate::mqtt::connection::Connection;
 use crate::time::Mono;
 
 /// A connection as its listener hands it over.
@@ -13,6 +13,13 @@ pub struct Accept {
     pub peer: Box<str>,
 }
 
+/// What a listener's clients speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    Mqtt,
+    Amqp091,
+}
+
 /// Why a connection's input waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pause {
@@ -21,12 +28,14 @@ pub(super) enum Pause {
     Verifying,
     /// The store must catch up first.
     Congested,
+    /// A reply must leave first, which waits for the flash.
+    Replying,
     Ended,
 }
 
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    pub connection: Connection,
+    pub protocol: ProtocolEndpoint,
     pub peer: Box<str>,
     /// Input that is no whole packet yet, or may not be handled yet.
     pub input: Vec<u8>,
@@ -45,7 +54,7 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// True while it is not read because the flash must catch up.
     pub fn is_held_back(&self) -> bool {
-        self.pause == Pause::Congested || self.connection.owes_too_much()
+        self.pause == Pause::Congested || self.protocol.owes_too_much()
     }
 
     /// Keeps input for later; room is made for the whole packet at its front.
@@ -78,7 +87,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub fn insert(&mut self, now: Mono, accept: Accept) -> ConnectionId {
+    pub fn insert(&mut self, now: Mono, protocol: Protocol, accept: Accept) -> ConnectionId {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
             u32::try_from(self.slots.len() - 1).expect("connections_max bounds the slots")
@@ -87,7 +96,7 @@ impl Connections {
         *generation = generation.wrapping_add(1);
         let id = ConnectionId(u64::from(*generation) << 32 | u64::from(slot));
         *place = Some(Box::new(Endpoint {
-            connection: Connection::new(id, now, accept.allow_anonymous),
+            protocol: ProtocolEndpoint::new(protocol, id, now, accept.allow_anonymous),
             peer: accept.peer,
             input: Vec::new(),
             needed: 0,

@@ -6,15 +6,20 @@
 
 mod connections;
 mod deadlines;
+mod endpoint;
+mod frames;
+mod interop;
 mod policy;
 mod status;
 mod system_topics;
 
 use std::collections::VecDeque;
 
-pub use connections::{Accept, ConnectionStatus};
+pub use connections::{Accept, ConnectionStatus, Protocol};
 use connections::{Connections, Endpoint, Pause};
 use deadlines::Deadlines;
+pub use endpoint::End;
+use endpoint::ProtocolEndpoint;
 pub use policy::{GatewayPolicy, broker_policy};
 pub use status::{StoreCondition, StoreFigures};
 use system_topics::SystemTopics;
@@ -24,8 +29,8 @@ use crate::broker::{Broker, Event, RecoverySummary};
 use crate::ids::{BatchNumber, ConnectionId};
 use crate::limits;
 use crate::mqtt::codec::{self, ConnectReturnCode, ControlPacket, Decoded, Fault, encode_connack};
-use crate::mqtt::connection::{Context, End, Next};
-use crate::mqtt::output::OutputBuffer;
+use crate::mqtt::connection::{Context, End as MqttEnd, Next};
+use crate::output::OutputBuffer;
 use crate::store::Salvaged;
 use crate::store::batch::{Batch, Persisted};
 use crate::time::{Mono, Now};
@@ -68,6 +73,8 @@ pub struct Gateway {
     dirty: Vec<ConnectionId>,
     /// Connections whose next packet waits until the store has caught up.
     congested: Vec<ConnectionId>,
+    /// Connections whose reply has left and whose kept input may be handled.
+    replied: Vec<ConnectionId>,
     verified: policy::VerifiedCache,
     system_topics: SystemTopics,
     random: crate::random::Random,
@@ -86,11 +93,12 @@ impl Gateway {
         policy: GatewayPolicy,
         users: Option<Users>,
         acl: Option<Acl>,
-        broker: Broker,
+        mut broker: Broker,
         recovery: RecoverySummary,
         seed: u64,
         now: Now,
     ) -> Self {
+        broker.read_messages_with(interop::READER);
         Self {
             verified: policy::VerifiedCache::new(seed),
             policy,
@@ -102,6 +110,7 @@ impl Gateway {
             outputs: VecDeque::new(),
             dirty: Vec::new(),
             congested: Vec::new(),
+            replied: Vec::new(),
             system_topics: SystemTopics::default(),
             random: crate::random::Random::new(seed),
             counters: GatewayCounters::default(),
@@ -114,14 +123,19 @@ impl Gateway {
 
     // Inputs.
 
-    /// A listener accepted a connection. `None` when there are too many: the socket is to be closed.
+    /// A listener for MQTT accepted a connection. `None` when there are too many: the socket is to be closed.
     pub fn accept(&mut self, now: Now, accept: Accept) -> Option<ConnectionId> {
+        self.accept_protocol(now, Protocol::Mqtt, accept)
+    }
+
+    /// A listener accepted a connection. `None` when there are too many: the socket is to be closed.
+    pub fn accept_protocol(&mut self, now: Now, protocol: Protocol, accept: Accept) -> Option<ConnectionId> {
         if self.connections.len() >= self.policy.connections_max {
             self.counters.refused += 1;
             return None;
         }
         self.counters.connections += 1;
-        let id = self.connections.insert(now.mono, accept);
+        let id = self.connections.insert(now.mono, protocol, accept);
         self.renew_deadline(id);
         Some(id)
     }
@@ -151,13 +165,16 @@ impl Gateway {
         endpoint.keep(bytes);
         self.input_bytes += bytes.len();
         if self.input_bytes as u64 > self.policy.memory_max {
-            self.end(now, id, End::OutOfMemory);
+            let end = endpoint.protocol.out_of_memory();
+            self.end(now, id, end);
         }
     }
 
     /// The peer closed its socket, or it failed.
     pub fn peer_closed(&mut self, now: Now, id: ConnectionId) {
-        self.end(now, id, End::PeerClosed);
+        let Some(endpoint) = self.connections.get(id) else { return };
+        let end = endpoint.protocol.peer_closed();
+        self.end(now, id, end);
     }
 
     /// A password was checked.
@@ -167,8 +184,14 @@ impl Gateway {
             return;
         }
         endpoint.pause = Pause::None;
-        if genuine && let Some(name) = endpoint.connection.identity().username {
+        if genuine && let Some(name) = endpoint.protocol.identity().username {
             self.verified.remember(now.mono, name, password);
+        }
+        if endpoint.protocol.as_mqtt().is_none() {
+            self.verified_frames(now, id, genuine);
+            self.handle_kept(now, id);
+            self.resume_reading(id);
+            return;
         }
         let next = self.with_context(now, id, |connection, context| connection.verified(context, genuine));
         self.go_on(now, id, next);
@@ -181,19 +204,25 @@ impl Gateway {
     pub fn sent(&mut self, now: Now, id: ConnectionId, count: usize) {
         self.counters.bytes_sent += count as u64;
         let Some(endpoint) = self.connections.get_mut(id) else { return };
-        endpoint.connection.output.advance(count);
-        if endpoint.blocked && count > 0 {
-            // It is not read meanwhile, and it takes what it is sent: it lives.
-            endpoint.connection.excuse(now.mono);
+        endpoint.protocol.output().advance(count);
+        match &mut endpoint.protocol {
+            ProtocolEndpoint::Mqtt(connection) if endpoint.blocked && count > 0 => {
+                // It is not read meanwhile, and it takes what it is sent: it lives.
+                connection.excuse(now.mono);
+            }
+            ProtocolEndpoint::Mqtt(_) => {}
+            ProtocolEndpoint::Amqp091(connection) => connection.sent(now, &mut self.broker),
         }
-        if endpoint.blocked && endpoint.connection.output.len() <= limits::OUTPUT_BYTES_LOW {
+        if endpoint.blocked && endpoint.protocol.output_bytes() <= limits::OUTPUT_BYTES_LOW {
             endpoint.blocked = false;
-            if let Some(queue) = endpoint.connection.queue() {
+            if let Some(queue) = endpoint.protocol.as_mqtt().and_then(|connection| connection.queue()) {
                 self.broker.set_blocked(now, queue, false);
             }
             self.drain(now);
             self.handle_kept(now, id);
             self.resume_reading(id);
+        } else {
+            self.drain(now);
         }
     }
 
@@ -202,13 +231,14 @@ impl Gateway {
         self.store.persisted(persisted);
         self.broker.persisted(now, persisted);
         self.drain(now);
+        self.go_on_replied(now);
         if !self.broker.is_congested() {
             for id in std::mem::take(&mut self.congested) {
                 if let Some(endpoint) = self.connections.get_mut(id)
                     && endpoint.pause == Pause::Congested
                 {
                     endpoint.pause = Pause::None;
-                    endpoint.connection.excuse(now.mono);
+                    endpoint.protocol.excuse(now.mono);
                     self.handle_kept(now, id);
                     self.resume_reading(id);
                 }
@@ -218,7 +248,17 @@ impl Gateway {
 
     /// The store fails, or works again: acknowledgements wait meanwhile, everything else goes on.
     pub fn store_condition(&mut self, condition: StoreCondition) {
+        let blocked = condition != StoreCondition::Working;
         self.store.condition = condition;
+        for id in self.connections.ids() {
+            let Some(endpoint) = self.connections.get_mut(id) else { continue };
+            if let Some(connection) = endpoint.protocol.as_amqp091_mut() {
+                connection.set_blocked(blocked);
+                if connection.output_bytes() > 0 && !std::mem::replace(&mut endpoint.dirty, true) {
+                    self.dirty.push(id);
+                }
+            }
+        }
     }
 
     /// The store's files were damaged: everything is written again, beside what was salvaged, and in its place.
@@ -235,16 +275,28 @@ impl Gateway {
                 continue;
             }
             endpoint.check_at = None;
-            endpoint.connection.shrink();
-            if endpoint.is_held_back() {
-                // What it sent meanwhile was not read: its silence is the gateway's.
-                endpoint.connection.excuse(now.mono);
-            }
-            if endpoint.connection.deadline().is_some_and(|at| at <= now.mono) {
-                let end = endpoint.connection.timeout();
+            let held_back = endpoint.is_held_back();
+            let end = match &mut endpoint.protocol {
+                ProtocolEndpoint::Mqtt(connection) => {
+                    connection.shrink();
+                    if held_back {
+                        // What it sent meanwhile was not read: its silence is the gateway's.
+                        connection.excuse(now.mono);
+                    }
+                    let due = connection.deadline().is_some_and(|at| at <= now.mono);
+                    due.then(|| End::Mqtt(connection.timeout()))
+                }
+                ProtocolEndpoint::Amqp091(connection) => {
+                    let due = connection.deadline().is_some_and(|at| at <= now.mono);
+                    let end = if due { connection.handle_timeout(now.mono, held_back) } else { None };
+                    end.map(End::Amqp091)
+                }
+            };
+            if let Some(end) = end {
                 self.end(now, id, end);
             } else {
                 self.renew_deadline(id);
+                self.mark_dirty(now, id);
             }
         }
         self.publish_system_topics(now);
@@ -254,7 +306,10 @@ impl Gateway {
     /// The gateway stops: every connection ends, and what it leaves is in the next batch.
     pub fn shut_down(&mut self, now: Now) {
         for id in self.connections.ids() {
-            self.end(now, id, End::Shutdown);
+            if let Some(endpoint) = self.connections.get(id) {
+                let end = endpoint.protocol.shutdown();
+                self.end(now, id, end);
+            }
         }
     }
 
@@ -282,14 +337,14 @@ impl Gateway {
 
     /// What a connection has to send.
     pub fn output(&mut self, id: ConnectionId) -> Option<&mut OutputBuffer> {
-        Some(&mut self.connections.get_mut(id)?.connection.output)
+        Some(self.connections.get_mut(id)?.protocol.output())
     }
 
     /// False while the connection's input must wait.
     #[must_use]
     pub fn wants_read(&self, id: ConnectionId) -> bool {
         let reads = |endpoint: &Endpoint| {
-            endpoint.pause == Pause::None && !endpoint.blocked && !endpoint.connection.owes_too_much()
+            endpoint.pause == Pause::None && !endpoint.blocked && !endpoint.protocol.owes_too_much()
         };
         self.connections.get(id).is_some_and(reads)
     }
@@ -329,13 +384,13 @@ impl Gateway {
     #[must_use]
     pub fn client(&self, id: ConnectionId) -> Option<ConnectionStatus> {
         let endpoint = self.connections.get(id)?;
-        let identity = endpoint.connection.identity();
+        let identity = endpoint.protocol.identity();
         Some(ConnectionStatus {
             connection: id,
             client_identifier: identity.client_identifier.into(),
             user_name: identity.username.map(Into::into),
             peer: endpoint.peer.clone(),
-            output_bytes: endpoint.connection.output.len(),
+            output_bytes: endpoint.protocol.output_bytes(),
         })
     }
 
@@ -378,13 +433,17 @@ impl Gateway {
 
     /// Handles the whole packets at the front of `bytes`; answers how many bytes they took.
     fn handle_packets(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
+        if self.connections.get(id).is_some_and(|endpoint| endpoint.protocol.as_mqtt().is_none()) {
+            return self.handle_frames(now, id, bytes);
+        }
         let mut taken = 0;
         while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
             let Some(endpoint) = self.connections.get_mut(id) else { return bytes.len() };
-            if endpoint.pause != Pause::None || endpoint.blocked || !endpoint.connection.is_ready() {
+            let ProtocolEndpoint::Mqtt(connection) = &mut endpoint.protocol else { return bytes.len() };
+            if endpoint.pause != Pause::None || endpoint.blocked || !connection.is_ready() {
                 return taken;
             }
-            let version = endpoint.connection.version();
+            let version = connection.version();
             let packet_bytes_max =
                 if version.is_none() { limits::CONNECT_BYTES_MAX } else { self.policy.packet_bytes_max };
             match codec::decode(rest, version, packet_bytes_max) {
@@ -414,12 +473,12 @@ impl Gateway {
                         // [MQTT-3.1.2-2]
                         let code = ConnectReturnCode::UnacceptableProtocolVersion;
                         let version = codec::ProtocolVersion::V311;
-                        endpoint.connection.output.append(|out| encode_connack(out, false, code, version));
-                        End::Refused(code)
+                        connection.output.append(|out| encode_connack(out, false, code, version));
+                        MqttEnd::Refused(code)
                     } else {
-                        End::Protocol(error)
+                        MqttEnd::Protocol(error)
                     };
-                    self.end(now, id, end);
+                    self.end(now, id, End::Mqtt(end));
                     return bytes.len();
                 }
             }
@@ -457,7 +516,7 @@ impl Gateway {
                 }
                 self.outputs.push_back(Output::VerifyPassword { connection: id, challenge, password });
             }
-            Some(Next::End(end)) => self.end(now, id, end),
+            Some(Next::End(end)) => self.end(now, id, End::Mqtt(end)),
         }
         self.release_replies(now, id);
     }
@@ -465,19 +524,23 @@ impl Gateway {
     /// Lets due replies of a connection leave; a connection that has just joined gets its deliveries.
     fn release_replies(&mut self, now: Now, id: ConnectionId) {
         let Some(endpoint) = self.connections.get_mut(id) else { return };
-        let owed_too_much = endpoint.connection.owes_too_much();
-        let joined = endpoint.connection.release_replies(&self.broker);
-        let reads_again = owed_too_much && !endpoint.connection.owes_too_much();
+        let ProtocolEndpoint::Mqtt(connection) = &mut endpoint.protocol else {
+            self.release_frames(now, id);
+            return;
+        };
+        let owed_too_much = connection.owes_too_much();
+        let joined = connection.release_replies(&self.broker);
+        let reads_again = owed_too_much && !connection.owes_too_much();
         if joined {
             self.outputs.push_back(Output::Joined { connection: id });
-            if let Some(queue) = endpoint.connection.queue() {
+            if let Some(queue) = connection.queue() {
                 self.broker.attach(now, queue, id, u32::from(self.policy.inflight_max));
             }
             self.renew_deadline(id);
         }
         self.mark_dirty(now, id);
         if reads_again && let Some(endpoint) = self.connections.get_mut(id) {
-            endpoint.connection.excuse(now.mono);
+            endpoint.protocol.excuse(now.mono);
             self.handle_kept(now, id);
             self.resume_reading(id);
         }
@@ -489,33 +552,48 @@ impl Gateway {
             match event {
                 Event::Deliver(delivery) => self.deliver(now, &delivery),
                 Event::Release { connection, tag } => {
-                    if let Some(endpoint) = self.connections.get_mut(connection) {
-                        endpoint.connection.release(tag);
+                    let endpoint = self.connections.get_mut(connection);
+                    if let Some(mqtt) = endpoint.and_then(|endpoint| endpoint.protocol.as_mqtt_mut()) {
+                        mqtt.release(tag);
                         self.mark_dirty(now, connection);
                     }
                 }
-                Event::Displaced { connection } => self.end(now, connection, End::TakenOver),
+                Event::ConsumerEnded { connection, consumer } => {
+                    self.consumer_ended(now, connection, consumer);
+                }
+                Event::Displaced { connection } => {
+                    self.end(now, connection, End::Mqtt(MqttEnd::TakenOver));
+                }
                 Event::GatesMayBeDue { connection } => self.release_replies(now, connection),
             }
         }
     }
 
     fn deliver(&mut self, now: Now, delivery: &crate::broker::Delivery) {
+        if delivery.consumer != 0 {
+            self.deliver_frames(now, delivery);
+            return;
+        }
         let Some(endpoint) = self.connections.get_mut(delivery.connection) else { return };
+        let ProtocolEndpoint::Mqtt(connection) = &mut endpoint.protocol else { return };
         if let Some(acl) = &self.acl
-            && !acl.may_read(endpoint.connection.identity(), &delivery.held.message.address)
+            && !acl.may_read(connection.identity(), &delivery.held.message.address)
         {
             // The right may have been narrower than the subscription: the copy is not for this client.
             self.broker.withdraw(now, delivery.queue, delivery.tag);
             return;
         }
-        endpoint.connection.deliver(delivery);
+        if !connection.deliver(delivery) {
+            // Another protocol's address that is no topic name.
+            self.broker.withdraw(now, delivery.queue, delivery.tag);
+            return;
+        }
         self.mark_dirty(now, delivery.connection);
     }
 
     fn mark_dirty(&mut self, now: Now, id: ConnectionId) {
         let Some(endpoint) = self.connections.get_mut(id) else { return };
-        let waiting = endpoint.connection.output.len();
+        let waiting = endpoint.protocol.output_bytes();
         if waiting == 0 {
             return;
         }
@@ -525,7 +603,7 @@ impl Gateway {
         }
         if waiting > limits::OUTPUT_BYTES_HIGH && !endpoint.blocked {
             endpoint.blocked = true;
-            if let Some(queue) = endpoint.connection.queue() {
+            if let Some(queue) = endpoint.protocol.as_mqtt().and_then(|connection| connection.queue()) {
                 self.broker.set_blocked(now, queue, true);
             }
         }
@@ -544,7 +622,14 @@ impl Gateway {
         }
         self.input_bytes -= std::mem::take(&mut endpoint.input).len();
         endpoint.pause = Pause::Ended;
-        self.with_context(now, id, |connection, context| connection.end(context, &end));
+        match &end {
+            End::Mqtt(end) => {
+                self.with_context(now, id, |connection, context| connection.end(context, end));
+            }
+            End::Amqp091(end) => {
+                self.with_frames(now, id, |connection, context| connection.end(context, end));
+            }
+        }
         self.outputs.push_back(Output::Close { connection: id, end });
         self.drain(now);
     }
@@ -556,7 +641,7 @@ impl Gateway {
             self.deadlines.retain(|id| connections.get(id).is_some());
         }
         let Some(endpoint) = self.connections.get_mut(id) else { return };
-        let Some(at) = endpoint.connection.deadline() else { return };
+        let Some(at) = endpoint.protocol.deadline() else { return };
         if endpoint.check_at.is_none_or(|check_at| at < check_at) {
             endpoint.check_at = Some(self.deadlines.push(at, id));
         }
@@ -568,7 +653,8 @@ impl Gateway {
         id: ConnectionId,
         act: impl FnOnce(&mut crate::mqtt::connection::Connection, &mut Context<'_>) -> T,
     ) -> Option<T> {
-        let Endpoint { connection, .. } = self.connections.get_mut(id)?;
+        let Endpoint { protocol, .. } = self.connections.get_mut(id)?;
+        let connection = protocol.as_mqtt_mut()?;
         let verified = |name: &str, password: &[u8]| self.verified.knows(now.mono, name, password);
         let mut context = Context {
             now,

@@ -15,6 +15,7 @@ use crate::time::Mono;
 #[derive(Clone, Debug)]
 pub struct GatewayPolicy {
     pub connections_max: usize,
+    pub message_bytes_max: u64,
     /// A whole packet, fixed header included, after CONNECT.
     pub packet_bytes_max: usize,
     pub inflight_max: u16,
@@ -31,6 +32,7 @@ impl GatewayPolicy {
         let message_bytes_max = usize::try_from(config.limits.message_bytes_max).unwrap_or(usize::MAX);
         Self {
             connections_max: config.limits.connections_max as usize,
+            message_bytes_max: config.limits.message_bytes_max,
             // A PUBLISH is its payload, a topic, an identifier and a fixed header of at most 5 bytes.
             packet_bytes_max: message_bytes_max.saturating_add(limits::TOPIC_BYTES_MAX + 2 + 2 + 5),
             inflight_max: config.limits.inflight_max,
@@ -53,7 +55,9 @@ pub fn broker_policy(config: &Config, flash_quota_bytes: u64) -> broker::Policy 
     broker::Policy {
         session_bounds: bounds(&config.queues.session),
         named_bounds: named.into_iter().map(|(pattern, b)| (pattern.as_str().into(), bounds(b))).collect(),
+        queue_bounds: bounds(&config.queues.default),
         sessions_max: config.limits.sessions_max as usize,
+        queues_max: config.limits.queues_max as usize,
         session_expiry_max: Some(config.limits.session_expiry_max).filter(|d| !d.is_zero()),
         retained_max: config.limits.retained_max as usize,
         retained_bytes_max: config.limits.retained_bytes_max,

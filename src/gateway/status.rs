@@ -59,6 +59,7 @@ impl Gateway {
             "uptime_s": now.mono.since(self.started.mono).as_secs(),
             "recovery": {
                 "sessions": self.recovery.sessions,
+                "queues": self.recovery.named_queues,
                 "queued": self.recovery.queued,
                 "retained": self.recovery.retained,
                 "wills": self.recovery.wills,
@@ -81,6 +82,8 @@ impl Gateway {
                 "settled": broker.counters.settled,
                 "unrouted": broker.counters.unrouted,
                 "discarded": broker.counters.discarded,
+                "dead_lettered": broker.counters.dead_lettered,
+                "address_too_long": broker.counters.address_too_long,
                 "dropped_output_full": broker.counters.dropped_output_full,
                 "retained_refused": broker.counters.retained_refused,
             },
@@ -90,6 +93,7 @@ impl Gateway {
                 "subscriptions": broker.subscriptions,
                 "queued": broker.queued,
             },
+            "queues": { "total": broker.named_queues, "exchanges": broker.exchanges },
             "retained": { "count": broker.retained, "bytes": broker.retained_bytes },
             "memory_bytes": broker.memory_bytes,
             "flash": {
@@ -117,15 +121,16 @@ impl Gateway {
     /// The clients that are connected.
     #[must_use]
     pub fn clients(&self) -> Value {
-        let clients = self.connections.iter().filter(|(_, endpoint)| endpoint.connection.queue().is_some());
+        let clients = self.connections.iter().filter(|(_, endpoint)| endpoint.protocol.is_joined());
         let shown = clients.map(|(id, endpoint)| {
-            let identity = endpoint.connection.identity();
+            let identity = endpoint.protocol.identity();
             json!({
                 "connection": id.0,
                 "client_identifier": identity.client_identifier,
                 "user_name": identity.username,
                 "peer": endpoint.peer,
-                "output_bytes": endpoint.connection.output.len(),
+                "output_bytes": endpoint.protocol.output_bytes(),
+                "protocol": if endpoint.protocol.as_mqtt().is_some() { "mqtt" } else { "amqp" },
             })
         });
         Value::Array(shown.collect())
@@ -144,7 +149,9 @@ fn queue_json(queue: &QueueStatus) -> Value {
         "kind": match queue.kind {
             QueueKind::Session => "session",
             QueueKind::Collection => "collection",
+            QueueKind::Named => "queue",
         },
+        "consumers": queue.consumers,
         "durable": queue.durable,
         "connected": queue.connected,
         "subscriptions": queue.subscriptions,

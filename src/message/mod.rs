@@ -3,9 +3,15 @@
 //! Owns addresses as lists of levels and the delivery guarantee. Leaves the publisher's own properties as the bytes
 //! in which they came; the protocol that wrote them is the only one to read them, `gateway` converts for others.
 
+mod annotations;
 pub mod record;
+mod value;
 
+use std::rc::Rc;
+
+pub use annotations::{Annotations, Death, DeathReason};
 use bytes::Bytes;
+pub use value::Value;
 
 use crate::time::Wall;
 
@@ -17,6 +23,19 @@ pub enum Assurance {
     AtMostOnce,
     AtLeastOnce,
     ExactlyOnce,
+}
+
+/// Swaps `/` and `.`, which turns an address into the form in which other protocols show it, and back without loss.
+#[must_use]
+pub fn swap_separators(text: &str) -> String {
+    let swapped = text.chars().map(|character| match character {
+        '/' => '.',
+        '.' => '/',
+        other => other,
+    });
+    let mut out = String::with_capacity(text.len());
+    out.extend(swapped);
+    out
 }
 
 impl Assurance {
@@ -43,7 +62,7 @@ impl Assurance {
 }
 
 /// A message as its publisher meant it. Immutable once routed; every taker shares one copy.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Message {
     /// Levels joined by `/`. A level may hold any character but `/`, a dot included, so the list of levels can be
     /// read back; AMQP shows the same list with `/` and `.` swapped.
@@ -56,14 +75,26 @@ pub struct Message {
     pub received_at: Wall,
     /// The wall clock was trusted then; else `received_at` is an estimate.
     pub received_trusted: bool,
-    /// The publisher's properties as encoded by its protocol; empty for MQTT 3.
+    /// The publisher's properties as encoded by its protocol behind one byte that names it; empty for MQTT 3.
     pub properties: Bytes,
+    /// Name of the exchange that it was published to. `None`: the topic exchange that all protocols share.
+    pub exchange: Option<Rc<str>>,
+    /// Higher ones overtake in queues that were asked to look at it.
+    pub priority: u8,
+    /// How long it is worth delivering after it entered a queue, milliseconds.
+    pub time_to_live_ms: Option<u64>,
+    /// What the gateway noted on its way.
+    pub annotations: Option<Box<Annotations>>,
 }
+
+/// First byte of [`Message::properties`]: AMQP 0-9-1, property flags and properties of class basic.
+pub const PROPERTIES_AMQP091: u8 = 2;
 
 impl Message {
     /// Bytes that the message is charged against a queue's bound: everything the publisher sent.
     #[must_use]
     pub fn charge(&self) -> usize {
-        self.address.len() + self.body.len() + self.properties.len()
+        let annotations = self.annotations.as_ref().map_or(0, |annotations| annotations.charge());
+        self.address.len() + self.body.len() + self.properties.len() + annotations
     }
 }

@@ -17,7 +17,6 @@ use super::codec::{
     Connect, ConnectReturnCode, ControlPacket, PacketIdentifier, ProtocolError, ProtocolVersion, Publish,
     QualityOfService, encode_connack, encode_pingresp, encode_publish, encode_publish_head,
 };
-use super::output::{OutputBuffer, SHARED_BYTES_MIN};
 use super::owed::{OwedReplies, Reply};
 use super::topic::TopicName;
 use crate::auth::{Acl, Challenge, Identity, Users};
@@ -25,6 +24,7 @@ use crate::broker::{Broker, Delivery, Gate, QueueIndex, WillNumber};
 use crate::ids::ConnectionId;
 use crate::limits;
 use crate::message::{Assurance, Message};
+use crate::output::{OutputBuffer, SHARED_BYTES_MIN};
 use crate::time::{Mono, Now};
 
 /// What a connection may use while it handles an input.
@@ -224,10 +224,10 @@ impl Connection {
         joined
     }
 
-    /// A delivery leaves for the output.
-    pub fn deliver(&mut self, delivery: &Delivery) {
+    /// A delivery leaves for the output. False when its address is no topic name.
+    pub fn deliver(&mut self, delivery: &Delivery) -> bool {
         let message = &delivery.held.message;
-        let Ok(topic) = TopicName::parse(&message.address) else { return };
+        let Ok(topic) = TopicName::parse(&message.address) else { return false };
         let qos = quality_of_service(delivery.assurance);
         let packet_identifier = u16::try_from(delivery.tag).ok().and_then(PacketIdentifier::new);
         let publish = Publish {
@@ -244,6 +244,7 @@ impl Connection {
         } else if self.output.append(|out| encode_publish_head(out, &publish)).is_ok() {
             self.output.append_shared(message.body.clone());
         }
+        true
     }
 
     /// The release of an exactly-once delivery leaves for the output.
@@ -368,7 +369,7 @@ impl Connection {
             retain: will.retain,
             received_at: context.now.wall,
             received_trusted: context.now.wall_trusted,
-            properties: bytes::Bytes::new(),
+            ..Message::default()
         });
         let Some(users) = context.users else {
             // Nobody vouches for a name, so none is taken.

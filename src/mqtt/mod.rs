@@ -6,7 +6,6 @@
 
 pub mod codec;
 pub mod connection;
-pub mod output;
 mod owed;
 mod publishing;
 mod subscribing;

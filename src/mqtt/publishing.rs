@@ -3,7 +3,7 @@
 use super::codec::{self, PacketIdentifier, QualityOfService};
 use super::connection::{Connection, Context, assurance};
 use super::owed::Reply;
-use crate::broker::{Gate, Publish, Routed};
+use crate::broker::{Publish, Routed};
 
 /// Topics under this belong to the gateway: what a client sends there is acknowledged and dropped, as 3.1.1 has no
 /// way to refuse it. [MQTT-3.3.5-2]
@@ -27,19 +27,19 @@ impl Connection {
             }
             return;
         };
-        let refused = Routed { gate: Gate::Open, queues: 0 };
         let (routed, reply) = match publish.qos {
             QualityOfService::ExactlyOnce => {
                 let number = identifier.number();
                 let routed = if allowed {
                     context.broker.publish_once(context.now, queue, number, message)
                 } else {
-                    refused
+                    Routed::nowhere()
                 };
                 (routed, Reply::PubRec(identifier))
             }
             QualityOfService::AtLeastOnce | QualityOfService::AtMostOnce => {
-                let routed = if allowed { context.broker.publish(context.now, message) } else { refused };
+                let routed =
+                    if allowed { context.broker.publish(context.now, message) } else { Routed::nowhere() };
                 (routed, Reply::PubAck(identifier))
             }
         };

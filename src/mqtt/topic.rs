@@ -109,17 +109,7 @@ impl<'a> From<TopicName<'a>> for TopicFilter<'a> {
     }
 }
 
-/// Swaps `/` and `.`, which turns a topic into a routing key and back without loss.
-#[must_use]
-pub fn swap_separators(text: &str) -> String {
-    text.chars()
-        .map(|character| match character {
-            '/' => '.',
-            '.' => '/',
-            other => other,
-        })
-        .collect()
-}
+pub use crate::message::swap_separators;
 
 struct Scan {
     wildcards: bool,

@@ -12,16 +12,16 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::task::spawn_local;
 
 use super::core::{Core, Socket};
-use crate::gateway::Accept;
+use crate::gateway::{Accept, Protocol};
 use crate::ids::ConnectionId;
 use crate::limits::READ_BYTES_MAX;
 
 /// Takes an accepted socket into the gateway, or drops it when there are too many.
-pub(super) fn serve(core: &Rc<Core>, stream: TcpStream, accept: Accept) {
+pub(super) fn serve(core: &Rc<Core>, stream: TcpStream, protocol: Protocol, accept: Accept) {
     // Small packets must not wait for each other; without the option they only come later.
     drop(stream.set_nodelay(true));
     let now = core.clock.get().now();
-    let Some(id) = core.gateway.borrow_mut().accept(now, accept) else { return };
+    let Some(id) = core.gateway.borrow_mut().accept_protocol(now, protocol, accept) else { return };
     let (read, write) = stream.into_split();
     let socket = core.add_socket(id, write);
     let reader = spawn_local(read_all(Rc::clone(core), Rc::clone(&socket), id, read));

@@ -24,10 +24,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::clock::Clock;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
-use crate::gateway::{Gateway, Output, StoreCondition};
+use crate::gateway::{End, Gateway, Output, StoreCondition};
 use crate::ids::ConnectionId;
 use crate::limits;
-use crate::mqtt::connection::End;
 
 /// Pieces of output handed to one write call.
 const SLICES_MAX: usize = 16;
@@ -299,7 +298,7 @@ impl Core {
         if socket.closing.replace(true) {
             return;
         }
-        let gone = matches!(end, End::PeerClosed);
+        let gone = end.is_peer_closed();
         if gone || !matches!(self.try_send(id, &socket), Ok(false)) {
             self.forget(id, &socket);
         } else {

@@ -24,7 +24,7 @@ use super::{connection, identity};
 use crate::auth::{Acl, Users};
 use crate::broker::Recovered;
 use crate::config::{Config, Listener, ListenerKind, OnCorrupt};
-use crate::gateway::{Accept, Gateway, GatewayPolicy, broker_policy};
+use crate::gateway::{Accept, Gateway, GatewayPolicy, Protocol, broker_policy};
 use crate::message::record::{Reader, put_bytes};
 use crate::store::{self, FileDisk, FolderError, OpenError, Store, StoreError, StoreOptions};
 
@@ -159,8 +159,9 @@ fn start_gateway(
         (false, false) => "not clean",
     };
     tracing::info!(
-        "recovered {} sessions, {} queued messages, {} retained in {took_ms} ms; last stop: {last_stop}",
+        "recovered {} sessions, {} queues, {} queued messages, {} retained in {took_ms} ms; last stop: {last_stop}",
         summary.sessions,
+        summary.named_queues,
         summary.queued,
         summary.retained,
     );
@@ -319,10 +320,11 @@ async fn accept(core: Rc<Core>, listener: Listener, socket: TcpListener, http_ro
         };
         match listener.kind {
             ListenerKind::Http => http::serve(&core, stream, Door::Tcp, Rc::clone(&http_room)),
-            _ => {
+            kind => {
+                let protocol = if kind == ListenerKind::Amqp { Protocol::Amqp091 } else { Protocol::Mqtt };
                 let accept =
                     Accept { allow_anonymous: listener.allow_anonymous, peer: peer.to_string().into() };
-                connection::serve(&core, stream, accept);
+                connection::serve(&core, stream, protocol, accept);
             }
         }
     }

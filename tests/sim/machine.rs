@@ -120,6 +120,7 @@ impl Machine {
         }
         let policy = GatewayPolicy {
             connections_max: 64,
+            message_bytes_max: 1 << 20,
             packet_bytes_max: 1 << 20,
             inflight_max: plan.inflight_max,
             memory_max: 128 << 20,

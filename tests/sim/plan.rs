@@ -72,7 +72,9 @@ impl Plan {
             policy: Policy {
                 session_bounds,
                 named_bounds: Vec::new(),
+                queue_bounds: session_bounds,
                 sessions_max: 64,
+                queues_max: 64,
                 session_expiry_max: None,
                 retained_max: 10_000,
                 retained_bytes_max: 8 << 20,

@@ -11,10 +11,10 @@ use std::time::Duration;
 use gatewayd::auth::{Acl, Users};
 use gatewayd::broker::{Recovered, RecoverySummary};
 use gatewayd::config::{Config, GatewayId};
+use gatewayd::gateway::End;
 use gatewayd::gateway::{Accept, Gateway, GatewayPolicy, Output, StoreCondition, broker_policy};
 use gatewayd::ids::ConnectionId;
 use gatewayd::limits::READ_BYTES_MAX;
-use gatewayd::mqtt::connection::End;
 use gatewayd::store::{Batch, Store, StoreOptions};
 use gatewayd::time::{Mono, Now, Wall};
 
@@ -503,7 +503,7 @@ impl World {
     fn close(&mut self, id: ConnectionId, end: &End) {
         let name = self.wires.iter().find(|(_, wire)| wire.id == id).map(|(name, _)| name.clone());
         if let Some(name) = name {
-            if !self.wires[&name].stalled && !matches!(end, End::PeerClosed) {
+            if !self.wires[&name].stalled && !end.is_peer_closed() {
                 self.take_output(&name, id, usize::MAX);
             }
             self.wires.remove(&name);

@@ -1,0 +1,190 @@
+//! Dying and coming due: messages that expire, are refused or overflow go to the dead-letter exchange; messages that
+//! were held back are routed when it is time. Both add takers in the batch in which they leave their queue.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::Broker;
+use super::held::Held;
+use super::queue::{Entry, NEVER, QueueIndex};
+use crate::message::{Death, DeathReason, Message};
+use crate::time::{Mono, Now};
+
+/// Queues are looked at this long after something in them has come due, so that many cost one wake-up.
+const PRECISION: Duration = Duration::from_millis(5);
+
+/// Messages that one call may move on; the rest goes with the next.
+const MOVES_MAX: usize = 10_000;
+
+/// A message on its way from the queue in which it died.
+#[derive(Debug)]
+pub(super) struct Dead {
+    message: Message,
+    exchange: Box<str>,
+    /// Queues that it must not reach again: it would go in circles for ever.
+    avoid: Vec<Box<str>>,
+}
+
+impl Broker {
+    /// `entry` has left the queue at `index` and is dead there: it goes to the dead-letter exchange, or is gone.
+    pub(super) fn die(&mut self, now: Now, index: QueueIndex, entry: Entry, reason: DeathReason) {
+        if !self.dead_letter(now, index, &entry, reason) {
+            self.forget_dead(now, index, &entry, reason);
+            return;
+        }
+        self.counters.dead_lettered += 1;
+        let durable = self.queue(index).is_some_and(|queue| entry.is_durable(queue.durable));
+        if durable {
+            self.ledger.dropped(&entry.held);
+            self.settle_durable(now.mono, index, &entry.held);
+        }
+    }
+
+    /// A newcomer that the queue refuses goes to the dead-letter exchange without having been in the queue.
+    pub(super) fn die_unheld(&mut self, now: Now, index: QueueIndex, entry: &Entry, reason: DeathReason) {
+        if self.dead_letter(now, index, entry, reason) {
+            self.counters.dead_lettered += 1;
+        }
+    }
+
+    /// False when the queue has no dead-letter exchange.
+    fn dead_letter(&mut self, now: Now, index: QueueIndex, entry: &Entry, reason: DeathReason) -> bool {
+        let Some(queue) = self.queue(index) else { return false };
+        let Some(named) = queue.named() else { return false };
+        let Some(target) = &named.settings().dead_letter else { return false };
+        let mut message = entry.held.message.clone();
+        let mut annotations = message.annotations.take().unwrap_or_default();
+        let mut avoid = Vec::new();
+        let was_rejected = annotations.deaths.iter().any(|death| death.reason == DeathReason::Rejected);
+        let mut addresses = vec![message.address.clone()];
+        addresses.append(&mut annotations.also);
+        annotations.delay_ms = None;
+        annotations.add_death(Death {
+            queue: queue.name.clone(),
+            reason,
+            count: 1,
+            died_at: now.wall,
+            exchange: message.exchange.as_deref().unwrap_or(super::SHARED_NAME).into(),
+            addresses,
+            time_to_live_ms: message.time_to_live_ms.take(),
+        });
+        if reason != DeathReason::Rejected && !was_rejected {
+            avoid.extend(annotations.deaths.iter().map(|death| death.queue.clone()));
+        }
+        message.annotations = Some(annotations);
+        message.retain = false;
+        if let Some(address) = &target.address {
+            message.address = address.clone();
+        }
+        let exchange = target.exchange.clone();
+        self.dead.push_back(Dead { message, exchange, avoid });
+        true
+    }
+
+    /// Routes what has died since the last call. A message that dies again on the way is routed in turn.
+    pub(super) fn bury_dead(&mut self, now: Now) {
+        for _ in 0..MOVES_MAX {
+            let Some(dead) = self.dead.pop_front() else { return };
+            let Some(exchange) = self.exchanges.find(&dead.exchange) else {
+                self.counters.unrouted += 1;
+                continue;
+            };
+            let mut message = dead.message;
+            message.exchange = self.exchange_of(exchange);
+            self.route_past(now, exchange, message, &dead.avoid);
+        }
+    }
+
+    /// How an exchange is named in a message.
+    pub(super) fn exchange_of(&self, index: super::ExchangeIndex) -> Option<Rc<str>> {
+        if index == super::ExchangeIndex::SHARED {
+            return None;
+        }
+        self.exchanges.get(index).map(|exchange| Rc::clone(&exchange.name))
+    }
+
+    /// Takes the messages out that have expired. With `inclusive` also those that expire at this moment, for which
+    /// no consumer was free.
+    pub(super) fn expire_heads(&mut self, now: Now, index: QueueIndex, inclusive: bool) {
+        let until = if inclusive { now.mono } else { Mono(now.mono.0.saturating_sub(1)) };
+        loop {
+            let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+            let Some(named) = &mut queue.named else { return };
+            let Some(entry) = named.pop_expired(&mut queue.ready, until) else { return };
+            let delays = named.delays;
+            queue.discharge(&entry);
+            match delays {
+                Some(exchange) => self.come_due(now, index, exchange, &entry),
+                None => self.die(now, index, entry, DeathReason::Expired),
+            }
+        }
+    }
+
+    /// A message that was held back is routed as if it had come now.
+    fn come_due(&mut self, now: Now, index: QueueIndex, exchange: super::ExchangeIndex, entry: &Entry) {
+        let mut message = entry.held.message.clone();
+        if let Some(annotations) = &mut message.annotations {
+            annotations.delay_ms = None;
+        }
+        self.route_past(now, exchange, message, &[]);
+        let durable = self.queue(index).is_some_and(|queue| entry.is_durable(queue.durable));
+        if durable {
+            self.settle_durable(now.mono, index, &entry.held);
+        }
+    }
+
+    /// Routes a message that no publisher waits for.
+    fn route_past(&mut self, now: Now, exchange: super::ExchangeIndex, message: Message, avoid: &[Box<str>]) {
+        let held = Held::new(message, &self.memory);
+        let also: Vec<_> = held.message.annotations.as_ref().map(|a| a.also.clone()).unwrap_or_default();
+        self.route_held(now, exchange, &held, &also, avoid);
+        self.ledger.want_soon(now.mono);
+    }
+
+    /// Sees to it that the queue is looked at when something in it comes due.
+    pub(super) fn arm(&mut self, now: Mono, index: QueueIndex) {
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(named) = &mut queue.named else { return };
+        let mut at = named.next_expiry(&queue.ready).unwrap_or(NEVER);
+        if let Some(expires_ms) = named.settings().expires_ms
+            && named.consumers.is_empty()
+        {
+            at = at.min(Mono(named.used_at.0.saturating_add(expires_ms.saturating_mul(1000))));
+        }
+        if at == NEVER || named.timer.is_some_and(|timer| timer <= at) {
+            return;
+        }
+        let at = at.max(now) + PRECISION;
+        named.timer = Some(at);
+        self.timers.push(std::cmp::Reverse((at, index)));
+    }
+
+    /// When a queue is to be looked at next.
+    pub(super) fn next_timer(&self) -> Option<Mono> {
+        self.timers.peek().map(|std::cmp::Reverse((at, _))| *at)
+    }
+
+    /// Looks at the queues in which something may have come due.
+    pub(super) fn look_at_queues(&mut self, now: Now) {
+        while self.next_timer().is_some_and(|at| at <= now.mono)
+            && let Some(std::cmp::Reverse((at, index))) = self.timers.pop()
+        {
+            let Some(named) = self.named_mut(index) else { continue };
+            if named.timer != Some(at) {
+                continue;
+            }
+            named.timer = None;
+            let unused_until = named
+                .settings()
+                .expires_ms
+                .map(|ms| Mono(named.used_at.0.saturating_add(ms.saturating_mul(1000))));
+            if unused_until.is_some_and(|until| until <= now.mono) && named.consumers.is_empty() {
+                self.end_queue(now, index);
+                continue;
+            }
+            self.expire_heads(now, index, true);
+            self.arm(now.mono, index);
+        }
+        self.bury_dead(now);
+    }
+}

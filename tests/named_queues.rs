@@ -1,0 +1,169 @@
+//! Named queues, exchanges and bindings across a power cut: what was promised is there, what was settled is not.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+#[path = "support/disk.rs"]
+#[allow(dead_code, reason = "shared by several tests")]
+mod disk;
+
+use std::time::Duration;
+
+use disk::SimDisk;
+use gatewayd::broker::{
+    BindingArguments, Broker, ExchangeIndex, ExchangeKind, ExchangeOptions, Overflow, Policy, QueueBounds,
+    QueueIndex, QueueOptions, QueueSettings, Recovered, RecoverySummary, Settlement, Target,
+};
+use gatewayd::ids::ConnectionId;
+use gatewayd::message::{Annotations, Assurance, Message};
+use gatewayd::store::{Store, StoreOptions};
+use gatewayd::time::{Mono, Now, Wall};
+
+const ME: ConnectionId = ConnectionId(7);
+
+fn now(ms: u64) -> Now {
+    Now { mono: Mono(ms * 1000), wall: Wall(1_700_000_000_000 + ms), wall_trusted: true }
+}
+
+fn policy() -> Policy {
+    let bounds = QueueBounds { messages_max: 1000, bytes_max: 1 << 20, overflow: Overflow::DropOldest };
+    Policy {
+        session_bounds: bounds,
+        named_bounds: Vec::new(),
+        queue_bounds: bounds,
+        sessions_max: 10,
+        queues_max: 100,
+        session_expiry_max: None,
+        retained_max: 10,
+        retained_bytes_max: 1 << 20,
+        elision_window: Duration::from_millis(10),
+        flash_quota_bytes: 1 << 24,
+        flash_bytes_per_day: None,
+        memory_max: 1 << 24,
+    }
+}
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        gateway_bytes_max: 1 << 20,
+        journal_bytes: 128 << 10,
+        reserve_free: 0,
+        ..StoreOptions::default()
+    }
+}
+
+fn start(disk: &SimDisk, at: u64) -> (Store, Broker, RecoverySummary) {
+    let (mut store, found) = Store::open(disk.disk(), options()).unwrap();
+    let mut recovered = Recovered::new();
+    store.replay(&mut |place, kind, body| recovered.row(place, kind, body)).unwrap();
+    let (broker, summary) = recovered.finish(policy(), 1, now(at), found.last_batch, found.boot);
+    (store, broker, summary)
+}
+
+fn keep(store: &mut Store, broker: &mut Broker, at: u64) {
+    while let Some(batch) = broker.close_batch_now() {
+        let persisted = store.append(batch).unwrap();
+        broker.persisted(now(at), persisted);
+    }
+}
+
+fn message(address: &str, body: &str, assurance: Assurance) -> Message {
+    let body = bytes::Bytes::copy_from_slice(body.as_bytes());
+    let received_at = now(0).wall;
+    Message {
+        address: address.into(),
+        body,
+        assurance,
+        received_at,
+        received_trusted: true,
+        ..Message::default()
+    }
+}
+
+fn declare(broker: &mut Broker, name: &str, settings: QueueSettings, durable: bool) -> QueueIndex {
+    let options = QueueOptions { durable, settings, ..QueueOptions::default() };
+    broker.create_queue(now(0), name, options, ME).unwrap().0
+}
+
+fn drain(broker: &mut Broker, at: u64, queue: QueueIndex) -> Vec<String> {
+    let got = std::iter::from_fn(|| broker.get(now(at), queue, true));
+    got.map(|got| String::from_utf8_lossy(&got.held.message.body).into_owned()).collect()
+}
+
+fn settle(broker: &mut Broker, queue: QueueIndex, number: u64, settlement: Settlement) {
+    broker.settle_deliveries(now(3), std::iter::once((queue, number)), settlement);
+}
+
+#[test]
+fn queues_bindings_and_messages_survive_and_what_is_settled_does_not_come_back() {
+    let disk = SimDisk::new(1);
+    let (mut store, mut broker, _) = start(&disk, 0);
+    let queue = declare(&mut broker, "q", QueueSettings::default(), true);
+    declare(&mut broker, "gone", QueueSettings::default(), false);
+    broker.create_exchange(now(0), "logs", ExchangeOptions::new(ExchangeKind::Topic)).unwrap();
+    let logs = broker.exchange("logs").unwrap();
+    for (source, key) in [(logs, "a/*"), (ExchangeIndex::SHARED, "s/#")] {
+        broker.bind(now(0), source, Target::Queue(queue), key, BindingArguments::default()).unwrap();
+    }
+    for body in ["0", "1", "2", "3"] {
+        let message = message("a/b", body, Assurance::AtLeastOnce);
+        let routed = broker.publish_to(now(1), logs, message, &[], Some(ME));
+        assert!(!routed.gate.is_due(broker.persisted_batch()));
+    }
+    broker.publish_to(now(1), logs, message("a/b", "transient", Assurance::AtMostOnce), &[], Some(ME));
+    keep(&mut store, &mut broker, 2);
+    let got: Vec<_> = (0..2).map(|_| broker.get(now(3), queue, false).unwrap().number).collect();
+    settle(&mut broker, queue, got[1], Settlement::Accept);
+    settle(&mut broker, queue, got[0], Settlement::Requeue);
+    keep(&mut store, &mut broker, 4);
+    drop(store);
+
+    let (_, mut broker, summary) = start(&disk.reboot(), 5);
+    assert_eq!((summary.named_queues, summary.queued, summary.unreadable), (1, 3, 0));
+    let queue = broker.named_queue("q").unwrap();
+    assert!(broker.named_queue("gone").is_none());
+    let first = broker.get(now(6), queue, false).unwrap();
+    assert!(first.redelivered);
+    settle(&mut broker, queue, first.number, Settlement::Release);
+    assert_eq!(drain(&mut broker, 6, queue), ["0", "2", "3"]);
+    let logs = broker.exchange("logs").unwrap();
+    broker.publish_to(now(7), logs, message("a/x", "new", Assurance::AtMostOnce), &[], None);
+    let shared = message("s/t", "shared", Assurance::AtMostOnce);
+    broker.publish_to(now(7), ExchangeIndex::SHARED, shared, &[], None);
+    assert_eq!(drain(&mut broker, 7, queue), ["new", "shared"]);
+}
+
+#[test]
+fn what_is_delayed_or_expires_keeps_its_time_across_a_start() {
+    let disk = SimDisk::new(2);
+    let (mut store, mut broker, _) = start(&disk, 0);
+    let queue = declare(&mut broker, "q", QueueSettings::default(), true);
+    let ttl = QueueSettings { time_to_live_ms: Some(1000), ..QueueSettings::default() };
+    declare(&mut broker, "short", ttl, true);
+    let delaying = ExchangeOptions { delayed: true, ..ExchangeOptions::new(ExchangeKind::Direct) };
+    broker.create_exchange(now(0), "later", delaying).unwrap();
+    let later = broker.exchange("later").unwrap();
+    broker.bind(now(0), later, Target::Queue(queue), "k", BindingArguments::default()).unwrap();
+    let annotations = Some(Box::new(Annotations { delay_ms: Some(1000), ..Annotations::default() }));
+    let delayed = Message { annotations, ..message("k", "delayed", Assurance::AtLeastOnce) };
+    broker.publish_to(now(0), later, delayed, &[], Some(ME));
+    let short = message("short", "x", Assurance::AtLeastOnce);
+    broker.publish_to(now(0), ExchangeIndex::DEFAULT, short, &[], Some(ME));
+    keep(&mut store, &mut broker, 1);
+    drop(store);
+
+    let disk = disk.reboot();
+    let (mut store, mut broker, summary) = start(&disk, 600);
+    assert_eq!(summary.queued, 2);
+    let (queue, short) = (broker.named_queue("q").unwrap(), broker.named_queue("short").unwrap());
+    broker.handle_timeout(now(900));
+    assert_eq!(broker.queue_facts(short).unwrap().ready, 1);
+    assert_eq!(drain(&mut broker, 900, queue), [""; 0]);
+    broker.handle_timeout(now(1100));
+    assert_eq!(broker.queue_facts(short).unwrap().ready, 0);
+    assert_eq!(broker.queue_facts(queue).unwrap().ready, 1);
+    keep(&mut store, &mut broker, 1101);
+    drop(store);
+    let (_, mut broker, _) = start(&disk.reboot(), 1200);
+    let queue = broker.named_queue("q").unwrap();
+    assert_eq!(drain(&mut broker, 1201, queue), ["delayed"]);
+}
