@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 #[path = "support/disk.rs"]
-#[allow(dead_code, reason = "shared by several tests")]
 mod disk;
 
 use std::time::Duration;
