@@ -159,9 +159,8 @@ fn start_gateway(
         (false, false) => "not clean",
     };
     tracing::info!(
-        "recovered {} sessions, {} queues, {} queued messages, {} retained in {took_ms} ms; last stop: {last_stop}",
+        "recovered {} sessions, {} queued messages, {} retained in {took_ms} ms; last stop: {last_stop}",
         summary.sessions,
-        summary.named_queues,
         summary.queued,
         summary.retained,
     );

@@ -18,6 +18,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Daemon {
     folder: PathBuf,
     mqtt: SocketAddr,
+    amqp: SocketAddr,
     http: SocketAddr,
     server: Option<Server>,
 }
@@ -28,7 +29,8 @@ impl Daemon {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         fs::remove_dir_all(&folder).ok();
         fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
-        let daemon = Self { mqtt: free_address(), http: free_address(), folder, server: None };
+        let daemon =
+            Self { mqtt: free_address(), amqp: free_address(), http: free_address(), folder, server: None };
         daemon.configure(extra);
         daemon
     }
@@ -42,9 +44,9 @@ impl Daemon {
 
     /// Writes the configuration anew; it counts from the next start on.
     pub fn configure(&self, extra: &str) {
-        let (mqtt, http, state) = (self.mqtt, self.http, self.folder.join("state"));
+        let (mqtt, amqp, http, state) = (self.mqtt, self.amqp, self.http, self.folder.join("state"));
         let text = format!(
-            "[listener.mqtt]\nbind = \"{mqtt}\"\n[listener.http]\nbind = \"{http}\"\n\
+            "[listener.mqtt]\nbind = \"{mqtt}\"\n[listener.amqp]\nbind = \"{amqp}\"\n[listener.http]\nbind = \"{http}\"\n\
              [storage]\npath = \"{}\"\n{extra}\n",
             state.display()
         );
@@ -104,6 +106,10 @@ impl Daemon {
 
     pub const fn mqtt(&self) -> SocketAddr {
         self.mqtt
+    }
+
+    pub const fn amqp(&self) -> SocketAddr {
+        self.amqp
     }
 
     pub const fn http(&self) -> SocketAddr {
