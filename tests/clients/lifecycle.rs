@@ -26,12 +26,13 @@ fn sigterm_closes_cleanly_and_the_next_start_knows() {
 fn each_listener_and_the_recovery_have_one_log_line() {
     let mut daemon = Daemon::started("log-lines", "");
     let (mqtt, http) = (daemon.mqtt().to_string(), daemon.http().to_string());
+    let amqp = daemon.amqp().to_string();
     // A socket takes connections before its line is written.
-    for address in [&mqtt, &http] {
+    for address in [&mqtt, &amqp, &http] {
         daemon.wait_for_log(address);
     }
     let count = |text: &str| daemon.log().lines().filter(|line| line.contains(text)).count();
-    assert_eq!((count(&mqtt), count(&http)), (1, 1), "{}", daemon.log());
+    assert_eq!((count(&mqtt), count(&amqp), count(&http)), (1, 1, 1), "{}", daemon.log());
     publish(&daemon, &["-t", "kept", "-m", "x", "-r", "-q", "1"]);
     daemon.kill_and_restart();
     let line = daemon.wait_for_log("last stop: not clean");
