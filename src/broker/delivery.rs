@@ -3,12 +3,15 @@
 use std::rc::Rc;
 
 use super::ledger::Urgency;
-use super::queue::{Flight, InFlight, QueueIndex, QueueKind, Releasing};
+use super::queue::{Consumer, Flight, InFlight, QueueIndex, QueueKind, Releasing};
 use super::rows::WindowChange;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::BatchNumber;
 use crate::message::Assurance;
 use crate::time::{Mono, Now};
+
+/// Last known values handed over at once, bytes.
+const REPLAY_BYTES: u64 = 64 * 1024;
 
 impl Broker {
     /// The consumer has taken an at-least-once delivery over (MQTT: PUBACK). An unknown tag is ignored.
@@ -78,6 +81,7 @@ impl Broker {
 
     /// Hands over what credit, output and bounds allow.
     pub(super) fn dispatch(&mut self, now: Now, index: QueueIndex) {
+        let mut replayed = 0;
         loop {
             let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
             if queue.kind == QueueKind::Named {
@@ -88,7 +92,14 @@ impl Broker {
             if consumer.blocked {
                 return;
             }
+            if replayed >= REPLAY_BYTES {
+                // Nothing else limits them: a consumer that does not read must not get all of them.
+                queue.consumer = Some(Consumer { blocked: true, ..consumer });
+                self.events.push_back(Event::Paused { connection: consumer.connection, queue: index });
+                return;
+            }
             if let Some(entry) = queue.replay.pop_front_if(|e| e.assurance == Assurance::AtMostOnce) {
+                replayed += entry.charge();
                 self.counters.delivered += 1;
                 self.events.push_back(Event::Deliver(Delivery {
                     connection: consumer.connection,

@@ -46,6 +46,12 @@ pub enum Event {
         connection: ConnectionId,
         consumer: u64,
     },
+    /// Deliveries stand still after a share of last known values: [`super::Broker::set_blocked`] with `false` asks for
+    /// more, once the consumer's output has room.
+    Paused {
+        connection: ConnectionId,
+        queue: QueueIndex,
+    },
     /// A gate of this connection may have opened.
     GatesMayBeDue {
         connection: ConnectionId,

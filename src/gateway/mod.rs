@@ -561,6 +561,15 @@ impl Gateway {
                 Event::ConsumerEnded { connection, consumer } => {
                     self.consumer_ended(now, connection, consumer);
                 }
+                Event::Paused { connection, queue } => {
+                    let takes_more = |endpoint: &Endpoint| {
+                        let session = endpoint.protocol.as_mqtt().and_then(|connection| connection.queue());
+                        session == Some(queue) && !endpoint.blocked
+                    };
+                    if self.connections.get(connection).is_some_and(takes_more) {
+                        self.broker.set_blocked(now, queue, false);
+                    }
+                }
                 Event::Displaced { connection } => {
                     self.end(now, connection, End::Mqtt(MqttEnd::TakenOver));
                 }
