@@ -29,6 +29,10 @@ pub const CLIENT_IDENTIFIER_BYTES_MAX: usize = 1_024;
 /// Bytes that a connection may send before it is authenticated: a CONNECT with its largest legal will excluded.
 pub const CONNECT_BYTES_MAX: usize = 256 * 1024;
 
+/// Exactly-once publishes that one session may hold without releasing them; the connection that sends more is closed,
+/// for the identifiers are state on flash.
+pub const PUBLISHER_WINDOW_MAX: usize = 2_048;
+
 /// Topic filters of one session. More are refused with 0x80: a peer must not fill memory with subscriptions.
 pub const SUBSCRIPTIONS_PER_SESSION_MAX: usize = 10_000;
 

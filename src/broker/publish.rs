@@ -12,6 +12,7 @@ use super::queue::{Entry, Overflow, QueueIndex, QueueKind, SubscribeOptions};
 use super::rows::WindowChange;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::ConnectionId;
+use crate::limits;
 use crate::message::{Assurance, Message};
 use crate::time::{Mono, Now};
 
@@ -134,10 +135,13 @@ impl Broker {
         Gate::Batch(queue.window_batch)
     }
 
-    /// Identifiers of exactly-once publishes that a session holds, to bound them.
+    /// False when the session holds so many exactly-once publishes that `identifier` may not be one more.
     #[must_use]
-    pub fn publisher_window(&self, session: QueueIndex) -> usize {
-        self.queue(session).map_or(0, |queue| queue.publisher_window.len())
+    pub fn may_publish_once(&self, session: QueueIndex, identifier: u16) -> bool {
+        self.queue(session).is_none_or(|queue| {
+            queue.publisher_window.len() < limits::PUBLISHER_WINDOW_MAX
+                || queue.publisher_window.contains(&identifier)
+        })
     }
 
     pub(super) fn publish_message(

@@ -180,7 +180,7 @@ impl Connection {
         self.last_received = context.now.mono;
         match packet {
             ControlPacket::Connect(connect) => return self.handle_connect(context, &connect),
-            ControlPacket::Publish(publish) => self.handle_publish(context, &publish),
+            ControlPacket::Publish(publish) => return self.handle_publish(context, &publish),
             ControlPacket::PubAck(identifier) => self.handle_puback(context, identifier),
             ControlPacket::PubRec(identifier) => self.handle_pubrec(context, identifier),
             ControlPacket::PubRel(identifier) => self.handle_pubrel(context, identifier),

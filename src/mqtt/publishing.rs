@@ -1,7 +1,7 @@
 //! PUBLISH and its acknowledgements, both ways. MQTT 3.1.1 sections 3.3 to 3.7 and 4.3.
 
-use super::codec::{self, PacketIdentifier, QualityOfService};
-use super::connection::{Connection, Context, assurance};
+use super::codec::{self, Fault, PacketIdentifier, ProtocolError, QualityOfService};
+use super::connection::{Connection, Context, End, Next, assurance};
 use super::owed::Reply;
 use crate::broker::{Publish, Routed};
 
@@ -9,9 +9,15 @@ use crate::broker::{Publish, Routed};
 /// way to refuse it. [MQTT-3.3.5-2]
 const SYSTEM_TOPICS: &str = "$SYS";
 
+const NEVER_RELEASED: ProtocolError = ProtocolError {
+    fault: Fault::ProtocolViolation,
+    detail: "too many publishes of QoS 2 without PUBREL",
+    rule: "section 4.3.3",
+};
+
 impl Connection {
-    pub(super) fn handle_publish(&mut self, context: &mut Context<'_>, publish: &codec::Publish<'_>) {
-        let Some(queue) = self.queue else { return };
+    pub(super) fn handle_publish(&mut self, context: &mut Context<'_>, publish: &codec::Publish<'_>) -> Next {
+        let Some(queue) = self.queue else { return Next::Continue };
         let topic = publish.topic.as_str();
         let allowed = self.may_publish(context, topic);
         let message = Publish {
@@ -25,11 +31,14 @@ impl Connection {
             if allowed {
                 context.broker.publish(context.now, message);
             }
-            return;
+            return Next::Continue;
         };
         let (routed, reply) = match publish.qos {
             QualityOfService::ExactlyOnce => {
                 let number = identifier.number();
+                if !context.broker.may_publish_once(queue, number) {
+                    return Next::End(End::Protocol(NEVER_RELEASED));
+                }
                 let routed = if allowed {
                     context.broker.publish_once(context.now, queue, number, message)
                 } else {
@@ -44,6 +53,7 @@ impl Connection {
             }
         };
         self.owe(context.broker, routed.gate, reply);
+        Next::Continue
     }
 
     pub(super) fn handle_puback(&mut self, context: &mut Context<'_>, identifier: PacketIdentifier) {
