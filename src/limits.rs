@@ -36,6 +36,12 @@ pub const PUBLISHER_WINDOW_MAX: usize = 2_048;
 /// Topic filters of one session. More are refused with 0x80: a peer must not fill memory with subscriptions.
 pub const SUBSCRIPTIONS_PER_SESSION_MAX: usize = 10_000;
 
+/// Bytes of a session's topic filters together: they stand in its record.
+pub const FILTER_BYTES_PER_SESSION_MAX: usize = 1024 * 1024;
+
+/// Levels of a session's topic filters together: each may be a node of the topic index.
+pub const FILTER_LEVELS_PER_SESSION_MAX: usize = 65_536;
+
 /// Bytes of output that wait for a slow consumer before deliveries to it stop.
 pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
 

@@ -8,6 +8,7 @@
 //! and end, `delivery` and `sharing` hand over and settle, `dying` moves what is dead or due, `collection` does so for
 //! readings, `retained` remembers, `ledger` and `rows` write, `recovery` reads.
 
+mod allowance;
 mod budget;
 mod collection;
 mod delivery;
@@ -167,6 +168,8 @@ pub struct Broker {
     /// Connections whose replies wait for a batch, in order of batches.
     waiting: VecDeque<(BatchNumber, ConnectionId)>,
     publish_number: u64,
+    /// Bytes that sessions' topic filters and wills take.
+    kept_bytes: usize,
     /// Subscriptions to the gateway's own figures.
     system_subscriptions: usize,
     matches: Vec<(QueueIndex, SubscribeOptions)>,
@@ -210,6 +213,7 @@ impl Broker {
             awaiting: VecDeque::new(),
             waiting: VecDeque::new(),
             publish_number: 0,
+            kept_bytes: 0,
             system_subscriptions: 0,
             matches: Vec::new(),
             boot,

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
+use super::allowance::Kept;
 use super::held::{Held, TAKER_CONNECTED, TAKER_RETAIN};
 use super::named::Named;
 use crate::ids::{BatchNumber, ConnectionId, QueueId, RowKey};
@@ -202,6 +203,8 @@ pub(super) struct Queue {
     /// The batch that keeps the newest change of the publisher window.
     pub window_batch: BatchNumber,
     pub subscriptions: BTreeMap<Box<str>, SubscribeOptions>,
+    /// What a session's subscriptions take.
+    pub kept: Kept,
     pub bounds: QueueBounds,
     pub messages: u32,
     pub bytes: u64,
@@ -249,6 +252,7 @@ impl Queue {
             publisher_window: BTreeSet::new(),
             window_batch: BatchNumber(0),
             subscriptions: BTreeMap::new(),
+            kept: Kept::default(),
             bounds,
             messages: 0,
             bytes: 0,

@@ -143,6 +143,7 @@ impl Recovered {
         summary.retained = broker.retained.len();
         summary.wills = wills.len();
         for (number, will) in wills {
+            broker.keeps_will(&will.message);
             broker.wills.insert(number, will);
             broker.publish_will(now, super::WillNumber(number));
         }
@@ -449,6 +450,7 @@ fn recover_session(broker: &mut Broker, now: Now, id: QueueId, content: &[u8]) -
     for (filter, assurance) in &record.subscriptions {
         let options = SessionRecord::subscribe_options(*assurance);
         broker.index.insert(mqtt_levels(filter), index.0, options);
+        broker.keeps_filter(index, filter);
         broker.system_subscriptions += usize::from(super::session::is_system(filter));
     }
     if was_connected {

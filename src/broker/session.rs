@@ -145,8 +145,9 @@ impl Broker {
         let Some(queue) = self.queue_mut(index) else { return Gate::Open };
         let old = queue.subscriptions.insert(filter.into(), options);
         let changed = old != Some(options);
-        if old.is_none() && is_system(filter) {
-            self.system_subscriptions += 1;
+        if old.is_none() {
+            self.keeps_filter(index, filter);
+            self.system_subscriptions += usize::from(is_system(filter));
         }
         let Some(queue) = self.queue(index) else { return Gate::Open };
         let (id, durable) = (queue.id, queue.durable);
@@ -171,6 +172,7 @@ impl Broker {
         let (id, durable) = (queue.id, queue.durable);
         if queue.subscriptions.remove(filter).is_some() {
             self.index.remove(mqtt_levels(filter), index.0);
+            self.drops_filter(index, filter);
             self.system_subscriptions -= usize::from(is_system(filter));
             if durable {
                 let batch = self.ledger.touch(now.mono, RecordKey::Session(id), Urgency::Now);
@@ -190,6 +192,7 @@ impl Broker {
         let number = self.next_will;
         self.next_will += 1;
         let durable = message.retain || message.assurance != Assurance::AtMostOnce;
+        self.keeps_will(&message);
         self.wills.insert(number, Will { client: client.into(), message });
         if durable {
             self.ledger.touch(now.mono, RecordKey::Will(number), Urgency::Now);
@@ -199,7 +202,8 @@ impl Broker {
 
     /// The client took leave: its will is forgotten. [MQTT-3.1.2-10]
     pub fn forget_will(&mut self, now: Now, number: WillNumber) {
-        if self.wills.remove(&number.0).is_some() {
+        if let Some(will) = self.wills.remove(&number.0) {
+            self.drops_will(&will.message);
             self.ledger.touch(now.mono, RecordKey::Will(number.0), Urgency::Now);
         }
     }
@@ -207,6 +211,7 @@ impl Broker {
     /// The connection ended without leave: its will is published, in the batch that forgets it. [MQTT-3.1.2-8]
     pub fn publish_will(&mut self, now: Now, number: WillNumber) {
         let Some(will) = self.wills.remove(&number.0) else { return };
+        self.drops_will(&will.message);
         self.ledger.touch(now.mono, RecordKey::Will(number.0), Urgency::Now);
         let message = Message { received_at: now.wall, received_trusted: now.wall_trusted, ..will.message };
         self.publish_message(now, message, None);
@@ -216,18 +221,6 @@ impl Broker {
     #[must_use]
     pub const fn has_system_subscriptions(&self) -> bool {
         self.system_subscriptions > 0
-    }
-
-    /// How many subscriptions a session has.
-    #[must_use]
-    pub fn subscriptions(&self, index: QueueIndex) -> usize {
-        self.queue(index).map_or(0, |queue| queue.subscriptions.len())
-    }
-
-    /// True when the session has a subscription with exactly this filter.
-    #[must_use]
-    pub fn is_subscribed(&self, index: QueueIndex, filter: &str) -> bool {
-        self.queue(index).is_some_and(|queue| queue.subscriptions.contains_key(filter))
     }
 
     pub(super) fn bounds_of(&self, name: &str) -> QueueBounds {
@@ -342,6 +335,7 @@ impl Broker {
             QueueKind::Collection => drop(self.collections.remove(&*queue.name)),
             QueueKind::Named => drop(self.named.remove(&*queue.name)),
         }
+        self.drops_filters(&queue);
         for filter in queue.subscriptions.keys() {
             self.index.remove(mqtt_levels(filter), index.0);
             self.system_subscriptions -= usize::from(is_system(filter));

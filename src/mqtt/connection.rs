@@ -404,6 +404,9 @@ impl Connection {
         {
             return self.refuse(ConnectReturnCode::NotAuthorized);
         }
+        if will.as_ref().is_some_and(|will| !context.broker.may_register_will(will)) {
+            return self.refuse(ConnectReturnCode::ServerUnavailable);
+        }
         let opened =
             context.broker.open_session(context.now, &self.client_identifier, clean_session, self.id);
         let Ok(opened) = opened else { return self.refuse(ConnectReturnCode::ServerUnavailable) };

@@ -4,7 +4,6 @@ use super::codec::{Subscribe, SubscribeReturnCode, SubscriptionRequest, Unsubscr
 use super::connection::{Connection, Context, assurance};
 use super::owed::Reply;
 use crate::broker::{Gate, QueueIndex, SubscribeOptions};
-use crate::limits;
 
 impl Connection {
     pub(super) fn handle_subscribe(&mut self, context: &mut Context<'_>, subscribe: &Subscribe<'_>) {
@@ -41,11 +40,7 @@ impl Connection {
         request: &SubscriptionRequest<'_>,
     ) -> bool {
         let filter = request.filter.as_str();
-        if context.broker.subscriptions(queue) >= limits::SUBSCRIPTIONS_PER_SESSION_MAX
-            && !context.broker.is_subscribed(queue, filter)
-        {
-            return false;
-        }
-        context.acl.is_none_or(|acl| acl.may_subscribe(self.identity(), filter))
+        context.broker.may_subscribe(queue, filter)
+            && context.acl.is_none_or(|acl| acl.may_subscribe(self.identity(), filter))
     }
 }

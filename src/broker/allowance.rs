@@ -1,0 +1,91 @@
+//! What clients may keep here without sending messages: subscriptions and wills. It is state: in memory, and on flash
+//! as far as it is durable, where a quarter of the quota is for it.
+//!
+//! Owns the account and the decision; what a refused client is answered is the protocol's.
+
+use super::Broker;
+use super::queue::{Queue, QueueIndex};
+use crate::limits;
+use crate::message::Message;
+
+/// Memory of one node of the topic index, roughly.
+const NODE_BYTES: u64 = 256;
+/// The part of the quota and of memory that subscriptions and wills may take.
+const SHARE: u64 = 4;
+
+/// What the subscriptions of a session take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Kept {
+    /// Bytes of the filters.
+    bytes: usize,
+    /// Levels of the filters: each may be a node of the topic index.
+    levels: usize,
+}
+
+impl Kept {
+    fn of(filter: &str) -> Self {
+        Self { bytes: filter.len(), levels: filter.split('/').count() }
+    }
+}
+
+impl Broker {
+    /// True when the session may have a subscription with this filter: it has it, or there is room for one more.
+    #[must_use]
+    pub fn may_subscribe(&self, index: QueueIndex, filter: &str) -> bool {
+        let Some(queue) = self.queue(index) else { return false };
+        if queue.subscriptions.contains_key(filter) {
+            return true;
+        }
+        let more = Kept::of(filter);
+        let nodes = (self.index.nodes() + more.levels) as u64;
+        queue.subscriptions.len() < limits::SUBSCRIPTIONS_PER_SESSION_MAX
+            && queue.kept.bytes + more.bytes <= limits::FILTER_BYTES_PER_SESSION_MAX
+            && queue.kept.levels + more.levels <= limits::FILTER_LEVELS_PER_SESSION_MAX
+            && nodes.saturating_mul(NODE_BYTES) <= self.policy.memory_max / SHARE
+            && self.has_room_for(more.bytes)
+    }
+
+    /// True when there is room for one more will.
+    #[must_use]
+    pub fn may_register_will(&self, will: &Message) -> bool {
+        self.has_room_for(will.charge())
+    }
+
+    /// A session has one more subscription.
+    pub(super) fn keeps_filter(&mut self, index: QueueIndex, filter: &str) {
+        let more = Kept::of(filter);
+        if let Some(queue) = self.queue_mut(index) {
+            queue.kept.bytes += more.bytes;
+            queue.kept.levels += more.levels;
+        }
+        self.kept_bytes += more.bytes;
+    }
+
+    /// A session has one subscription less.
+    pub(super) fn drops_filter(&mut self, index: QueueIndex, filter: &str) {
+        let less = Kept::of(filter);
+        if let Some(queue) = self.queue_mut(index) {
+            queue.kept.bytes = queue.kept.bytes.saturating_sub(less.bytes);
+            queue.kept.levels = queue.kept.levels.saturating_sub(less.levels);
+        }
+        self.kept_bytes = self.kept_bytes.saturating_sub(less.bytes);
+    }
+
+    /// A session is gone with its subscriptions.
+    pub(super) const fn drops_filters(&mut self, queue: &Queue) {
+        self.kept_bytes = self.kept_bytes.saturating_sub(queue.kept.bytes);
+    }
+
+    pub(super) fn keeps_will(&mut self, will: &Message) {
+        self.kept_bytes += will.charge();
+    }
+
+    pub(super) fn drops_will(&mut self, will: &Message) {
+        self.kept_bytes = self.kept_bytes.saturating_sub(will.charge());
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let kept_max = self.policy.flash_quota_bytes.min(self.policy.memory_max) / SHARE;
+        (self.kept_bytes + bytes) as u64 <= kept_max
+    }
+}
