@@ -292,7 +292,8 @@ impl Ledger {
         if self.in_flight.is_some() || !self.has_work() {
             return None;
         }
-        let by = if self.urgent {
+        // Publishers that are held back must not wait for what nothing else is in a hurry about.
+        let by = if self.urgent || self.is_congested() {
             Some(Mono(0))
         } else {
             match (self.elide_until, self.lazy_until) {
