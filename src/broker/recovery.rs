@@ -268,13 +268,12 @@ impl Recovered {
                 if rows::is_retained(taker.queue) {
                     retained = !self.is_settled(RETAINED, *key);
                 } else if !self.is_settled(taker.queue, *key) {
-                    claims.insert(taker.queue, (taker.flags, false));
+                    claim(&mut claims, taker.queue, taker.flags, false);
                 }
             }
             for (queue, flags) in extra.get(key).into_iter().flatten() {
                 let named = takers.iter().any(|taker| taker.queue == *queue);
-                // Two claims of one queue are twins: the older one may be in flight under a tag, so it stands.
-                claims.entry(*queue).or_insert((*flags, !named));
+                claim(&mut claims, *queue, *flags, !named);
             }
             for (queue, (flags, joined)) in claims {
                 if broker.durable.contains_key(&queue) {
@@ -489,6 +488,17 @@ fn remaining(now: Now, expires_at: Mono, entry: &Entry) -> Mono {
 
 /// A gap of the wall clock that is believed: 30 days.
 const PLAUSIBLE_MS: u64 = 30 * 24 * 3600 * 1000;
+
+/// Notes that `queue` holds a message, with its flags and whether the message's own taker set leaves it out.
+///
+/// Two claims of one queue are twins. The older one stands, as it may be in flight under a tag: that is the routed
+/// message where there is one, else what comes first.
+fn claim(claims: &mut BTreeMap<QueueId, (u8, bool)>, queue: QueueId, flags: u8, joined: bool) {
+    let stands = claims.entry(queue).or_insert((flags, joined));
+    if stands.0 & TAKER_RETAIN != 0 && flags & TAKER_RETAIN == 0 {
+        *stands = (flags, joined);
+    }
+}
 
 fn entry(held: &Rc<Held>, flags: u8, joined: bool) -> Entry {
     Entry {
