@@ -271,6 +271,7 @@ impl Broker {
         // Less than the batch's number while messages are being written anew.
         let kept = self.ledger.persisted();
         self.ended.retain(|_, batch| *batch > kept);
+        self.retained.persisted(kept);
         while let Some((number, _)) = self.waiting.front().copied()
             && number <= kept
         {

@@ -387,9 +387,13 @@ impl Broker {
         let address = &held.message.address;
         if held.message.body.is_empty() {
             // [MQTT-3.3.1-10] and [MQTT-3.3.1-11]: deletes, and is never kept itself.
-            let old = self.retained.remove(address)?;
+            let Some(old) = self.retained.remove(address) else {
+                return self.retained.deletion_under_way(address);
+            };
             self.unretain(now.mono, &old);
-            return Some(self.ledger.open_batch());
+            let batch = self.ledger.open_batch();
+            self.retained.deleted_with(address, batch);
+            return Some(batch);
         }
         let old_bytes = self.retained.get(address).map(|old| old.message.charge() as u64);
         let count = self.retained.len() + usize::from(old_bytes.is_none());

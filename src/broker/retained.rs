@@ -5,12 +5,15 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use super::held::Held;
+use crate::ids::BatchNumber;
 
 /// The values, in the order of their addresses: a pattern's literal beginning limits the walk.
 #[derive(Debug, Default)]
 pub(super) struct Retained {
     values: BTreeMap<Box<str>, Rc<Held>>,
     bytes: u64,
+    /// Batches on their way to flash that delete a value: until then a cut would bring it back.
+    deletions: BTreeMap<Box<str>, BatchNumber>,
 }
 
 impl Retained {
@@ -41,6 +44,26 @@ impl Retained {
         let old = self.values.remove(address)?;
         self.bytes -= old.message.charge() as u64;
         Some(old)
+    }
+
+    /// The value of `address` was deleted, and `batch` will say so.
+    pub fn deleted_with(&mut self, address: &str, batch: BatchNumber) {
+        self.deletions.insert(address.into(), batch);
+    }
+
+    /// The batch that deletes a value of `address` which is gone from here already.
+    pub fn deletion_under_way(&self, address: &str) -> Option<BatchNumber> {
+        self.deletions.get(address).copied()
+    }
+
+    /// The batches up to `kept` are on flash.
+    pub fn persisted(&mut self, kept: BatchNumber) {
+        self.deletions.retain(|_, batch| *batch > kept);
+    }
+
+    /// All that is under way goes into `batch`.
+    pub fn written_anew_with(&mut self, batch: BatchNumber) {
+        self.deletions.values_mut().for_each(|deletion| *deletion = batch);
     }
 
     pub fn values(&self) -> impl Iterator<Item = &Rc<Held>> {

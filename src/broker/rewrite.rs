@@ -66,6 +66,7 @@ impl Broker {
             }
         }
         self.awaiting.iter_mut().for_each(|(awaited, ..)| *awaited = batch);
+        self.retained.written_anew_with(batch);
         self.ended.values_mut().for_each(|ended| *ended = batch);
         self.waiting.iter_mut().for_each(|(awaited, _)| *awaited = batch);
         for damage in &damage {
