@@ -508,7 +508,7 @@ impl Client {
                 (message.topic, payload::encode(instance.0, message.bytes))
             }
             Content::Empty(topic, deletion) => {
-                model.sent_empty(step, topic, qos);
+                model.sent_empty(step, topic, qos, deletion);
                 if let Some(sending) = deletion.and_then(|deletion| model.retained.deletion(deletion)) {
                     sending.leaves();
                 }

@@ -14,6 +14,7 @@ const ROUNDS_MAX: u32 = 20_000;
 pub fn settle(world: &mut World) -> Check {
     world.trace.note(format_args!("misfortune ends"));
     world.machine.disk.power_cut_at(u64::MAX);
+    world.end_of_full_disk();
     for link in world.links.values_mut() {
         link.slow_until = 0;
     }
@@ -42,6 +43,10 @@ fn come_to_rest(world: &mut World, present: &[usize]) -> Check {
             }
         }
         moved |= carry_everything(world)?;
+        if world.machine.failing {
+            world.machine.reopen(&mut world.trace, world.now)?;
+            moved = true;
+        }
         match world.machine.writing {
             Writing::Idle => {}
             Writing::Handed(_) => {

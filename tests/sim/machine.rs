@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use gatewayd::broker::{Policy, QueueStatus, Recovered, RecoverySummary};
-use gatewayd::gateway::{Gateway, GatewayPolicy};
+use gatewayd::gateway::{Gateway, GatewayPolicy, StoreCondition};
 use gatewayd::ids::BatchNumber;
 use gatewayd::store::{Batch, OnCorrupt, Persisted, Store, StoreOptions};
 use gatewayd::time::Now;
@@ -50,6 +50,10 @@ pub struct Machine {
     closed: Vec<(BatchNumber, u64)>,
     /// What the conservation of copies starts from.
     baseline: u64,
+    /// The disk failed: the store is to be opened again before anything else.
+    pub failing: bool,
+    /// A file was damaged, and what memory knows is being written again.
+    pub damaged: bool,
 }
 
 /// What stopped a start.
@@ -57,7 +61,10 @@ pub struct Machine {
 pub enum StartError {
     /// The power went again.
     PowerCut,
-    Failed(String),
+    /// The disk failed.
+    Disk(String),
+    /// The store is not whole.
+    Damaged(String),
 }
 
 impl Machine {
@@ -80,12 +87,14 @@ impl Machine {
                     snapshots: Vec::new(),
                     closed: Vec::new(),
                     baseline: 0,
+                    failing: false,
+                    damaged: false,
                 };
                 machine.baseline = machine.balance();
                 Ok(machine)
             }
             Err(_) if disk.power_is_off() => Err((disk, StartError::PowerCut)),
-            Err(error) => Err((disk, StartError::Failed(error))),
+            Err(error) => Err((disk, error)),
         }
     }
 
@@ -95,28 +104,30 @@ impl Machine {
         policy: &Policy,
         seed: u64,
         now: Now,
-    ) -> Result<(Store, Gateway, RecoverySummary), String> {
+    ) -> Result<(Store, Gateway, RecoverySummary), StartError> {
         let options = StoreOptions {
             gateway_bytes_max: plan.gateway_bytes_max,
             journal_bytes: plan.journal_bytes,
             reserve_free: 0,
             on_corrupt: OnCorrupt::Quarantine,
         };
-        let (mut store, found) = Store::open(disk.disk(), options).map_err(|error| error.to_string())?;
+        let failed = |error: String| StartError::Disk(error);
+        let (mut store, found) =
+            Store::open(disk.disk(), options).map_err(|error| failed(error.to_string()))?;
         if !found.damage.is_empty() {
-            return Err(format!("power cuts damaged the store: {:?}", found.damage));
+            return Err(StartError::Damaged(format!("{:?}", found.damage)));
         }
         let mut recovered = Recovered::new();
         let report = store.replay(&mut |place, kind, body| recovered.row(place, kind, body));
-        let report = report.map_err(|error| error.to_string())?;
+        let report = report.map_err(|error| failed(error.to_string()))?;
         if !report.lost.is_empty() {
-            return Err(format!("rows are lost: {:?}", report.lost));
+            return Err(StartError::Damaged(format!("rows are lost: {:?}", report.lost)));
         }
         let quota = store.usage().quota_bytes.min(policy.flash_quota_bytes);
         let policy = Policy { flash_quota_bytes: quota, ..policy.clone() };
         let (broker, summary) = recovered.finish(policy, seed, now, found.last_batch, found.boot);
         if summary.unreadable > 0 {
-            return Err(format!("{} rows are unreadable", summary.unreadable));
+            return Err(StartError::Damaged(format!("{} rows are unreadable", summary.unreadable)));
         }
         let policy = GatewayPolicy {
             connections_max: 64,
@@ -164,15 +175,55 @@ impl Machine {
             return Ok(true);
         };
         let number = batch.number;
-        match self.store()?.append(batch) {
+        match self.store()?.append(batch.clone()) {
             Ok(persisted) => {
                 trace.note(format_args!("batch {number} written, {} bytes", persisted.bytes_written));
                 self.writing = Writing::Written(persisted);
                 Ok(!self.disk.power_is_off())
             }
             Err(_) if self.disk.power_is_off() => Ok(false),
-            Err(error) => Err(format!("batch {number} was not written: {error}")),
+            Err(error) => {
+                self.fail(trace, &error.to_string());
+                self.writing = Writing::Handed(batch);
+                Ok(true)
+            }
         }
+    }
+
+    fn fail(&mut self, trace: &mut Trace, why: &str) {
+        trace.note(format_args!("the store fails: {why}"));
+        self.gateway.store_condition(StoreCondition::Failing(why.into()));
+        self.failing = true;
+    }
+
+    /// Opens the store again after a failure, as often as it takes. False when the power went.
+    pub fn reopen(&mut self, trace: &mut Trace, now: Now) -> Result<bool, String> {
+        if !std::mem::take(&mut self.failing) {
+            return Ok(true);
+        }
+        match self.store()?.reopen() {
+            Ok(Some(last)) => {
+                trace.note(format_args!("the store works again after batch {last}"));
+                self.gateway.store_condition(StoreCondition::Working);
+            }
+            Ok(None) => match self.store()?.salvaged() {
+                Ok(salvaged) => {
+                    trace.note(format_args!("the store is written anew: {salvaged:?}"));
+                    self.damaged = true;
+                    // The batch under way is void; one that was handed over meanwhile is, too.
+                    self.writing = Writing::Idle;
+                    self.snapshots.clear();
+                    self.closed.clear();
+                    self.gateway.store_condition(StoreCondition::Working);
+                    self.gateway.write_anew(now, salvaged);
+                }
+                Err(_) if self.disk.power_is_off() => return Ok(false),
+                Err(error) => self.fail(trace, &error.to_string()),
+            },
+            Err(_) if self.disk.power_is_off() => return Ok(false),
+            Err(error) => self.fail(trace, &error.to_string()),
+        }
+        Ok(!self.disk.power_is_off())
     }
 
     /// The gateway learns that its batch is on flash. Answers the step at which the batch was closed.
@@ -182,17 +233,21 @@ impl Machine {
         self.writing = Writing::Idle;
         trace.note(format_args!("batch {} reported", persisted.number));
         self.gateway.persisted(now, persisted);
+        self.damaged &= self.gateway.persisted_batch() < persisted.number;
         let closed_at = self.closed.iter().find(|(number, _)| *number == persisted.number)?.1;
         self.closed.retain(|(number, _)| *number > persisted.number);
         Some(closed_at)
     }
 
     /// The store has nothing else to do. False when the power went.
-    pub fn idle(&mut self) -> Result<bool, String> {
+    pub fn idle(&mut self, trace: &mut Trace) -> Result<bool, String> {
         match self.store()?.apply_if_idle() {
             Ok(_) => Ok(!self.disk.power_is_off()),
             Err(_) if self.disk.power_is_off() => Ok(false),
-            Err(error) => Err(format!("the journal was not applied: {error}")),
+            Err(error) => {
+                self.fail(trace, &error.to_string());
+                Ok(true)
+            }
         }
     }
 
@@ -203,16 +258,24 @@ impl Machine {
         (self.disk.reboot(), std::mem::take(&mut self.snapshots))
     }
 
+    /// The process is killed: what it wrote is there, synced or not. The disk's faults end with it.
+    pub fn kill(&mut self, seed: u64) -> (SimDisk, Vec<Snapshot>) {
+        let left = self.disk.copy(seed);
+        self.disk.cut_power();
+        self.store = None;
+        (left, std::mem::take(&mut self.snapshots))
+    }
+
     /// A clean stop; everything is written before.
     pub fn stop(&mut self, trace: &mut Trace, now: Now) -> Result<(SimDisk, Vec<Snapshot>), String> {
         self.gateway.shut_down(now);
         loop {
-            if !self.write(trace)? {
+            if !self.reopen(trace, now)? || !self.write(trace)? {
                 return Ok(self.cut());
             }
             self.report(trace, now);
             self.close_batch_now(trace)?;
-            if matches!(self.writing, Writing::Idle) {
+            if matches!(self.writing, Writing::Idle) && !self.failing {
                 break;
             }
         }
@@ -221,7 +284,8 @@ impl Machine {
         match store.close(Some(b"")) {
             Ok(()) => Ok((self.disk.clone(), vec![snapshot])),
             Err(_) if self.disk.power_is_off() => Ok(self.cut()),
-            Err(error) => Err(format!("the store did not close: {error}")),
+            // The process ends all the same.
+            Err(_) => Ok(self.kill(now.mono.0)),
         }
     }
 

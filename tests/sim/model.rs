@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gatewayd::mqtt::topic::{TopicFilter, TopicName, matches};
 
-use crate::retained::RetainedHistory;
+use crate::retained::{Deletion, RetainedHistory};
 
 /// The result of every check: what is wrong, or nothing.
 pub type Check = Result<(), String>;
@@ -114,14 +114,30 @@ pub struct Session {
     pub existence: Existence,
     pub durable: bool,
     filters: BTreeMap<&'static str, Filter>,
+    /// When a connection of its client was last seen to end.
+    left_at_us: u64,
     due: BTreeMap<Instance, Due>,
     got: BTreeMap<MessageNumber, Got>,
     /// Newest first delivery for each publisher, topic and QoS.
     newest: BTreeMap<(usize, &'static str, u8), MessageNumber>,
     /// Its queue dropped messages. A cut may undo a drop after newer messages were delivered, so order is not judged.
     pub has_dropped: bool,
-    /// When copies may have entered the queue, and their bytes.
-    copies: Vec<(u64, usize)>,
+}
+
+/// A publish on its way to the queues.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    step: u64,
+    topic: &'static str,
+    bytes: usize,
+    source: Source,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Message(Instance),
+    Empty(Option<Deletion>),
+    Will,
 }
 
 /// A delivery as its client saw it.
@@ -145,6 +161,8 @@ pub struct Model {
     pub messages: Vec<Message>,
     pub sessions: Vec<Session>,
     pub retained: RetainedHistory,
+    /// Copies that may have entered queues.
+    copies: Vec<Copy>,
     /// Topics to which an empty payload was sent.
     pub emptied: BTreeSet<&'static str>,
 }
@@ -182,21 +200,31 @@ impl Model {
         if let Some(sending) = message.instances.get_mut(instance.1) {
             sending.leaves();
         }
-        self.copy(step, topic, qos, bytes);
+        self.copy(step, topic, qos, bytes, Source::Message(instance));
     }
 
     /// An empty payload leaves: a copy for the queues, and no message that could be told from another.
-    pub fn sent_empty(&mut self, step: u64, topic: &'static str, qos: u8) {
+    pub fn sent_empty(&mut self, step: u64, topic: &'static str, qos: u8, deletion: Option<Deletion>) {
         self.emptied.insert(topic);
-        self.copy(step, topic, qos, topic.len());
+        self.copy(step, topic, qos, topic.len(), Source::Empty(deletion));
     }
 
-    fn copy(&mut self, step: u64, topic: &'static str, qos: u8, bytes: usize) {
-        for session in self.sessions.iter_mut().filter(|session| session.durable) {
-            if qos > 0 && session.possibly(topic).is_some_and(|granted| granted > 0) {
-                session.copies.push((step, bytes));
-            }
+    fn copy(&mut self, step: u64, topic: &'static str, qos: u8, bytes: usize, source: Source) {
+        if qos > 0 {
+            self.copies.push(Copy { step, topic, bytes, source });
         }
+    }
+
+    /// True when the copy may have entered queues after `start`.
+    fn may_be_newer(&self, copy: &Copy, start: u64) -> bool {
+        let unfinished =
+            |sending: Option<&Sending>| sending.and_then(Sending::end).is_none_or(|end| end > start);
+        copy.step > start
+            || match copy.source {
+                Source::Message((number, at)) => unfinished(self.at(number).instances.get(at)),
+                Source::Empty(deletion) => unfinished(deletion.and_then(|d| self.retained.times_of(d))),
+                Source::Will => true,
+            }
     }
 
     /// The gateway acknowledged the publish (PUBACK, PUBREC).
@@ -258,10 +286,26 @@ impl Model {
         if certain && qos > 0 {
             self.owe(step, (number, 0), kept);
         }
-        self.copy(step, topic, qos, bytes);
+        self.copy(step, topic, qos, bytes, Source::Will);
     }
 
     // Sessions.
+
+    /// A connection of the client ended.
+    pub fn left(&mut self, client: usize, now_us: u64) {
+        if let Some(session) = self.sessions.get_mut(client) {
+            session.left_at_us = now_us;
+        }
+    }
+
+    /// So much time has passed that the session may have expired, if it was away all the time.
+    pub fn may_have_expired(&mut self, client: usize, now_us: u64, expiry_us: u64) {
+        let session = self.session(client);
+        if session.durable && now_us - session.left_at_us >= expiry_us && session.existence == Existence::Yes
+        {
+            session.existence = Existence::Maybe;
+        }
+    }
 
     /// CONNECT leaves.
     pub fn connecting(&mut self, client: usize, clean: bool) {
@@ -355,7 +399,7 @@ impl Model {
         };
         let session = self.sessions.get_mut(client).ok_or("no such session")?;
         let filters: Vec<_> = session.matching(message.topic).collect();
-        let granted = filters.iter().map(|(_, filter)| filter.qos_ever).max();
+        let granted = session.ever(message.topic);
         let Some(granted) = granted else {
             return Err(format!("client {client} got message {} without a subscription", seen.number));
         };
@@ -412,8 +456,10 @@ impl Model {
             let got = session.got.get(&number).map_or(0, |got| got.deliveries);
             if got < count {
                 missing.copies += u64::from(count - got);
-                let newer = session.copies.iter().filter(|(step, _)| *step > start);
-                let (copies, bytes) = newer.fold((0, 0), |(n, sum), (_, bytes)| (n + 1, sum + bytes));
+                let newer = self.copies.iter().filter(|copy| {
+                    session.ever(copy.topic).is_some_and(|qos| qos > 0) && self.may_be_newer(copy, start)
+                });
+                let (copies, bytes) = newer.fold((0, 0), |(n, sum), copy| (n + 1, sum + copy.bytes));
                 missing.pushed_by.push((number, copies, bytes));
             }
         }
@@ -471,10 +517,9 @@ impl Session {
         stands.map(|(_, filter)| u8::try_from(filter.possible.trailing_zeros()).unwrap_or(0)).max()
     }
 
-    /// The QoS with which the topic may be subscribed at most.
-    fn possibly(&self, topic: &str) -> Option<u8> {
-        let may_stand = self.matching(topic).filter(|(_, filter)| filter.possible != ABSENT);
-        may_stand.map(|(_, filter)| filter.qos_ever).max()
+    /// The QoS with which the topic was subscribed at most.
+    fn ever(&self, topic: &str) -> Option<u8> {
+        self.matching(topic).map(|(_, filter)| filter.qos_ever).max()
     }
 }
 

@@ -11,6 +11,8 @@ pub struct Link {
     pub connection: ConnectionId,
     /// Who reads what comes back; nobody after the client left it.
     pub client: Option<usize>,
+    /// Whose session it was opened for.
+    pub owner: usize,
     pub to_gateway: VecDeque<u8>,
     /// The end follows what is on its way.
     pub ends: bool,
@@ -29,6 +31,7 @@ impl Link {
         Self {
             connection,
             client: Some(client),
+            owner: client,
             to_gateway: VecDeque::new(),
             ends: false,
             parked: false,

@@ -29,8 +29,13 @@ pub struct Plan {
     pub clients: Vec<Profile>,
     pub rounds: u32,
     pub steps_per_round: u64,
-    /// How a round ends.
+    /// Ends of rounds, once in so many: by a clean stop, by a killed process. The rest are power cuts.
     pub clean_stop_one_in: u64,
+    pub kill_one_in: u64,
+    /// The disk fails an operation once in so many steps; 0 = never.
+    pub fault_one_in: u64,
+    /// The disk is full for a while once in so many steps; 0 = never.
+    pub full_one_in: u64,
     /// Disk operations until the power goes, at most.
     pub cut_operations_max: u64,
     pub policy: Policy,
@@ -63,11 +68,17 @@ impl Plan {
         let clients = (0..3 + random.below(4)).map(|number| profile(random, number)).collect();
         let session_bounds = QueueBounds { messages_max, bytes_max, overflow: Overflow::DropOldest };
         let large = random.below(3) == 0;
+        let session_expiry_max = (random.below(5) == 0).then(|| Duration::from_secs(20 + random.below(200)));
+        let flash_quota_bytes = if random.below(8) == 0 { 20_000 + random.below(80_000) } else { u64::MAX };
+        let memory_max = if random.below(8) == 0 { 4_000 + random.below(60_000) } else { 128 << 20 };
         Self {
             clients,
             rounds: 2 + below32(random, 5),
             steps_per_round: 300 + random.below(3_000),
             clean_stop_one_in: 6,
+            kill_one_in: 6,
+            fault_one_in: if random.below(4) == 0 { 40 + random.below(400) } else { 0 },
+            full_one_in: if random.below(6) == 0 { 300 + random.below(600) } else { 0 },
             cut_operations_max: 4 + random.below(120),
             policy: Policy {
                 session_bounds,
@@ -75,13 +86,13 @@ impl Plan {
                 queue_bounds: session_bounds,
                 sessions_max: 64,
                 queues_max: 64,
-                session_expiry_max: None,
+                session_expiry_max,
                 retained_max: 10_000,
                 retained_bytes_max: 8 << 20,
                 elision_window: Duration::from_millis(if random.below(4) == 0 { 0 } else { 10 }),
-                flash_quota_bytes: u64::MAX,
+                flash_quota_bytes,
                 flash_bytes_per_day: if random.below(6) == 0 { Some(100 << 20) } else { None },
-                memory_max: 128 << 20,
+                memory_max,
             },
             inflight_max,
             retained: random.below(2) == 0,

@@ -44,6 +44,14 @@ impl RetainedHistory {
         }
     }
 
+    /// The deletion's times.
+    pub fn times_of(&self, deletion: Deletion) -> Option<&Sending> {
+        match self.topics.get(deletion.0)?.get(deletion.1)? {
+            Change::Delete(sending) => Some(sending),
+            Change::Set(_) => None,
+        }
+    }
+
     pub fn topics(&self) -> Vec<&'static str> {
         self.topics.keys().copied().collect()
     }

@@ -59,9 +59,21 @@ pub fn connect(world: &mut World, client: usize, clean: bool, misfortune: bool) 
     if let Some(will) = will {
         world.wills.sent(world.trace.step, link, will.number, &mut world.model);
     }
+    expire(world);
     world.trace.note(format_args!("client {client} connects, clean {clean}, will {will:?}"));
     with(world, client, |client, _, model| client.connect(model, clean, keep_alive_s, will));
     world.post(client);
+}
+
+/// Sessions that were away long enough may be gone: nothing is surely owed to them any more.
+pub fn expire(world: &mut World) {
+    let Some(expiry) = world.policy.session_expiry_max else { return };
+    let expiry_us = u64::try_from(expiry.as_micros()).unwrap_or(u64::MAX);
+    for client in 0..world.clients.len() {
+        if world.clients.get(client).is_some_and(|client| client.stage == Stage::Offline) {
+            world.model.may_have_expired(client, world.passed_us, expiry_us);
+        }
+    }
 }
 
 fn new_will(world: &mut World, client: usize) -> WillOf {
@@ -96,6 +108,7 @@ fn publish(world: &mut World, client: usize) {
         let bytes = pick_bytes(world);
         world.model.message(Message { topic, qos, retain, bytes, publisher: client, instances: vec![] })
     });
+    expire(world);
     let instance = world.model.instance(step, number);
     let topic = world.model.at(number).topic;
     world.trace.note(format_args!("client {client} publishes {instance:?} to {topic}, QoS {qos}, {retain}"));

@@ -10,7 +10,7 @@ use gatewayd::time::{Mono, Now, Wall};
 
 use crate::checker;
 use crate::client::{Client, Stage, tell_ended};
-use crate::disk::SimDisk;
+use crate::disk::{Fault, SimDisk};
 use crate::machine::{Machine, Snapshot, StartError, Writing};
 use crate::model::{Check, Model};
 use crate::network::Link;
@@ -25,7 +25,11 @@ pub struct Outcome {
     pub events: u64,
     pub steps: u64,
     pub power_cuts: u64,
+    pub kills: u64,
     pub clean_stops: u64,
+    pub faults: u64,
+    /// Runs that ended early: a file was damaged and the power went before memory was written again.
+    pub given_up: u64,
     pub messages: u64,
     pub deliveries: u64,
     pub batches: u64,
@@ -38,6 +42,9 @@ impl Outcome {
         self.events += other.events;
         self.steps += other.steps;
         self.power_cuts += other.power_cuts;
+        self.kills += other.kills;
+        self.faults += other.faults;
+        self.given_up += other.given_up;
         self.clean_stops += other.clean_stops;
         self.messages += other.messages;
         self.deliveries += other.deliveries;
@@ -57,15 +64,24 @@ pub struct World {
     pub policy: Policy,
     pub wills: Wills,
     pub now: Now,
+    /// Time that has passed in the world, power or not, microseconds.
+    pub passed_us: u64,
+    /// How far the wall clock is off, milliseconds, while nobody trusts it.
+    wall_off_ms: i64,
     pub outcome: Outcome,
     next_link: u64,
     /// What the gateway asked for and the next round does.
     outputs: VecDeque<Output>,
+    full_until: u64,
+    given_up: bool,
     /// A gateway call was made, and no round since.
     kicked: bool,
     /// The narrowest bound that any queue had.
     pub messages_max_least: u32,
 }
+
+/// The world's time when a run begins, milliseconds since 1970.
+const WALL_BEGAN_MS: u64 = 1_791_700_000_000;
 
 /// Runs a seed to its end.
 pub fn run(seed: u64, shown: bool) -> Result<Outcome, String> {
@@ -73,7 +89,7 @@ pub fn run(seed: u64, shown: bool) -> Result<Outcome, String> {
     let plan = Plan::of(&mut random);
     let mut trace = Trace::new(shown);
     trace.note(format_args!("seed {seed} {plan:?}"));
-    let now = Now { mono: Mono(5_000_000), wall: Wall(1_791_700_000_000), wall_trusted: true };
+    let now = Now { mono: Mono(5_000_000), wall: Wall(WALL_BEGAN_MS), wall_trusted: true };
     let disk = SimDisk::new(random.next());
     let policy = plan.policy.clone();
     let machine = Machine::start(disk, &plan, &policy, random.next(), now)
@@ -88,9 +104,13 @@ pub fn run(seed: u64, shown: bool) -> Result<Outcome, String> {
         policy,
         wills: Wills::default(),
         now,
+        passed_us: 0,
+        wall_off_ms: 0,
         outcome: Outcome::default(),
         next_link: 1,
         outputs: VecDeque::new(),
+        full_until: 0,
+        given_up: false,
         kicked: false,
         plan,
         random,
@@ -110,6 +130,10 @@ impl World {
     fn all_rounds(&mut self) -> Check {
         for _ in 0..self.plan.rounds {
             self.one_round()?;
+            if self.given_up {
+                self.outcome.given_up = 1;
+                return Ok(());
+            }
         }
         crate::liveness::settle(self)
     }
@@ -130,7 +154,13 @@ impl World {
                 break;
             }
         }
-        if clean && !self.machine.disk.power_is_off() { self.stop_cleanly() } else { self.cut_power() }
+        if self.machine.disk.power_is_off() {
+            return self.cut_power();
+        }
+        if clean {
+            return self.stop_cleanly();
+        }
+        if self.random.below(self.plan.kill_one_in) == 0 { self.kill() } else { self.cut_power() }
     }
 
     /// One thing happens. False when the power went.
@@ -138,6 +168,7 @@ impl World {
         self.trace.step += 1;
         let alive = match self.random.below(100) {
             0..30 => {
+                self.disk_misfortune();
                 crate::workload::act(self)?;
                 true
             }
@@ -226,6 +257,7 @@ impl World {
         if let Some(client) = link.client.and_then(|client| self.clients.get_mut(client)) {
             client.lost_connection(step, &mut self.model);
         }
+        self.model.left(link.owner, self.passed_us);
         self.wills.link_ended(step, number, &mut self.model);
     }
 
@@ -373,10 +405,13 @@ impl World {
         if self.random.below(self.plan.store_delay_max) != 0 {
             return Ok(true);
         }
+        if self.machine.failing {
+            return self.machine.reopen(&mut self.trace, self.now);
+        }
         match &self.machine.writing {
             Writing::Idle => {
                 if self.random.below(8) == 0 {
-                    return self.machine.idle();
+                    return self.machine.idle(&mut self.trace);
                 }
                 Ok(true)
             }
@@ -405,21 +440,63 @@ impl World {
             _ => self.random.below(2_500_000),
         };
         self.advance(micros);
-        if self.random.below(200) == 0 {
-            // Somebody sets the clock.
-            self.now.wall = Wall(self.now.wall.0 - 3_600_000 + self.random.below(7_200_000));
+        match self.random.below(400) {
+            // Somebody sets the clock; then time synchronisation finds it again.
+            0 => {
+                self.wall_off_ms = i64::try_from(self.random.below(7_200_000)).unwrap_or(0) - 3_600_000;
+                self.tell_time(self.now.mono, false);
+            }
+            1..10 => self.tell_time(self.now.mono, true),
+            _ => {}
         }
     }
 
     /// Time passes, and what is due happens.
     pub fn advance(&mut self, micros: u64) {
-        self.now.mono = Mono(self.now.mono.0 + micros);
-        self.now.wall = Wall(self.now.wall.0 + micros / 1000);
+        self.passed_us += micros;
+        self.tell_time(Mono(self.now.mono.0 + micros), self.now.wall_trusted);
         if self.machine.gateway.poll_timeout().is_some_and(|at| at <= self.now.mono) {
             self.machine.gateway.handle_timeout(self.now);
             self.kicked = true;
             self.after_call();
         }
+    }
+
+    /// The disk fails the next operations, or is full for a while.
+    fn disk_misfortune(&mut self) {
+        let (disk, step) = (self.machine.disk.clone(), self.trace.step);
+        if self.plan.fault_one_in > 0 && self.random.below(self.plan.fault_one_in) == 0 {
+            let fault = if self.random.below(3) == 0 { Fault::Full } else { Fault::Io };
+            if self.random.below(5) == 0 {
+                disk.fail_read_at(disk.reads() + self.random.below(20), fault);
+            } else {
+                disk.fail_at(disk.operations() + self.random.below(20), fault);
+            }
+            self.outcome.faults += 1;
+        }
+        if self.plan.full_one_in > 0 && self.random.below(self.plan.full_one_in) == 0 {
+            self.trace.note(format_args!("the disk is full"));
+            disk.set_capacity(disk.used_bytes());
+            self.full_until = step + self.random.below(800);
+            self.outcome.faults += 1;
+        } else if self.full_until > 0 && self.full_until <= step {
+            self.end_of_full_disk();
+        }
+    }
+
+    /// There is room on the disk again.
+    pub fn end_of_full_disk(&mut self) {
+        self.full_until = 0;
+        self.machine.disk.set_capacity(u64::MAX);
+    }
+
+    /// Sets the clocks by the world's own time. A trusted wall clock is right.
+    fn tell_time(&mut self, mono: Mono, wall_trusted: bool) {
+        if wall_trusted {
+            self.wall_off_ms = 0;
+        }
+        let wall = WALL_BEGAN_MS + self.passed_us / 1000;
+        self.now = Now { mono, wall: Wall(wall.saturating_add_signed(self.wall_off_ms)), wall_trusted };
     }
 
     fn lose_something(&mut self) {
@@ -441,14 +518,25 @@ impl World {
         self.outcome.power_cuts += 1;
         self.trace.note(format_args!("the power goes at operation {}", self.machine.disk.operations()));
         self.everybody_is_cut_off();
-        self.restart(false)
+        let left = self.machine.cut();
+        self.restart(left)
+    }
+
+    fn kill(&mut self) -> Check {
+        self.outcome.kills += 1;
+        self.trace.note(format_args!("the process is killed"));
+        self.everybody_is_cut_off();
+        let left = self.machine.kill(self.random.next());
+        self.restart(left)
     }
 
     /// SIGTERM, and a new start.
     pub fn stop_cleanly(&mut self) -> Check {
         self.outcome.clean_stops += 1;
         self.trace.note(format_args!("a clean stop"));
-        self.restart(true)
+        let left = self.machine.stop(&mut self.trace, self.now)?;
+        self.everybody_is_cut_off();
+        self.restart(left)
     }
 
     fn everybody_is_cut_off(&mut self) {
@@ -463,27 +551,20 @@ impl World {
         }
     }
 
-    fn restart(&mut self, clean: bool) -> Check {
+    fn restart(&mut self, (mut disk, snapshots): (SimDisk, Vec<Snapshot>)) -> Check {
         self.outcome.lost += self.machine.gateway.broker().status().counters.lost;
-        let (mut disk, snapshots) = if clean {
-            let stopped = self.machine.stop(&mut self.trace, self.now)?;
-            self.everybody_is_cut_off();
-            stopped
-        } else {
-            self.machine.cut()
-        };
+        self.full_until = 0;
+        let damaged = self.machine.damaged;
         if self.plan.narrowing && self.random.below(2) == 0 {
             let bounds = &mut self.policy.session_bounds;
             bounds.messages_max = (bounds.messages_max / 2).max(u32::from(self.plan.inflight_max) + 1);
             self.messages_max_least = self.messages_max_least.min(bounds.messages_max);
             self.trace.note(format_args!("queues are bound to {} messages", bounds.messages_max));
         }
-        let pause_s = self.random.below(100);
-        self.now = Now {
-            mono: Mono(self.random.below(20_000_000)),
-            wall: Wall(self.now.wall.0 + pause_s * 1000),
-            wall_trusted: self.random.below(2) == 0,
-        };
+        self.passed_us += self.random.below(100_000_000);
+        let began = Mono(self.random.below(20_000_000));
+        let trusted = self.random.below(2) == 0;
+        self.tell_time(began, trusted);
         loop {
             if self.random.below(4) == 0 {
                 disk.power_cut_at(self.random.below(40));
@@ -497,7 +578,16 @@ impl World {
                     self.trace.note(format_args!("the power goes during the start"));
                     disk = cut.reboot();
                 }
-                Err((_, StartError::Failed(why))) => return Err(format!("the start failed: {why}")),
+                Err((left, StartError::Disk(why))) => {
+                    self.trace.note(format_args!("the start failed: {why}"));
+                    disk = left;
+                }
+                Err((_, StartError::Damaged(why))) => {
+                    // Two misfortunes at once: nothing can be promised any more.
+                    let excused = damaged || self.outcome.faults > 0;
+                    self.given_up = excused;
+                    return if excused { Ok(()) } else { Err(format!("the start found damage: {why}")) };
+                }
             }
         }
         let found = self.machine.store()?.last_batch();
