@@ -1,6 +1,8 @@
 //! Time as an argument. Owns the two clocks' types and the rule for time that passed while power was off;
 //! reading a real clock is `net`'s business.
 
+pub mod calendar;
+
 use std::ops::{Add, Sub};
 use std::time::Duration;
 

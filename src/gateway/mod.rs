@@ -10,6 +10,7 @@ mod endpoint;
 mod frames;
 mod interop;
 mod policy;
+mod readings;
 mod status;
 mod system_topics;
 
@@ -21,6 +22,8 @@ use deadlines::Deadlines;
 pub use endpoint::End;
 use endpoint::ProtocolEndpoint;
 pub use policy::{GatewayPolicy, broker_policy};
+use readings::Readings;
+pub use readings::{SeriesRequest, collection_plans};
 pub use status::{StoreCondition, StoreFigures};
 use system_topics::SystemTopics;
 
@@ -77,6 +80,7 @@ pub struct Gateway {
     replied: Vec<ConnectionId>,
     verified: policy::VerifiedCache,
     system_topics: SystemTopics,
+    readings: Readings,
     random: crate::random::Random,
     counters: GatewayCounters,
     /// Bytes of input that connections keep.
@@ -112,6 +116,7 @@ impl Gateway {
             congested: Vec::new(),
             replied: Vec::new(),
             system_topics: SystemTopics::default(),
+            readings: Readings::default(),
             random: crate::random::Random::new(seed),
             counters: GatewayCounters::default(),
             input_bytes: 0,
@@ -362,10 +367,15 @@ impl Gateway {
     /// When [`Gateway::handle_timeout`] or [`Gateway::close_batch`] has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        [self.broker.poll_timeout(), self.deadlines.next(), self.system_topics.next()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.broker.poll_timeout(),
+            self.deadlines.next(),
+            self.system_topics.next(),
+            self.readings_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// The newest batch on flash.

@@ -1,6 +1,7 @@
 //! What the configuration means to the machine, and the short memory of verified passwords.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -23,6 +24,8 @@ pub struct GatewayPolicy {
     pub memory_max: u64,
     /// The gateway's own name, for `$SYS` and `status`.
     pub id: String,
+    /// How often a collection is flushed, where that is set.
+    pub flush_intervals: BTreeMap<Box<str>, Duration>,
 }
 
 impl GatewayPolicy {
@@ -38,6 +41,7 @@ impl GatewayPolicy {
             inflight_max: config.limits.inflight_max,
             memory_max: config.limits.memory_max,
             id,
+            flush_intervals: super::readings::flush_intervals(config),
         }
     }
 }

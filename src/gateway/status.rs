@@ -94,6 +94,10 @@ impl Gateway {
                 "queued": broker.queued,
             },
             "queues": { "total": broker.named_queues, "exchanges": broker.exchanges },
+            "readings": {
+                "store": self.readings.failing.as_deref().unwrap_or("working"),
+                "unflushed": self.broker.collections().map(|(index, _)| u64::from(self.broker.unsettled_readings(index).0)).sum::<u64>(),
+            },
             "retained": { "count": broker.retained, "bytes": broker.retained_bytes },
             "memory_bytes": broker.memory_bytes,
             "flash": {

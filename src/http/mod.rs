@@ -2,6 +2,8 @@
 //!
 //! Owns routes and representations. Sockets, authentication and the control socket are `net`'s.
 
+pub mod collections;
+
 use serde_json::{Value, json};
 
 use crate::gateway::Gateway;

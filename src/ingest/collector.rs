@@ -66,18 +66,7 @@ impl Collector {
     /// Makes a reading of a message and gives it to the store.
     pub fn take(&mut self, taken: Taken, store: &mut SeriesStore) {
         self.judge(&taken);
-        let key = (Arc::clone(&taken.collection), taken.topic.clone());
-        let origin = match self.origins.get(&key) {
-            Some(origin) => origin.clone(),
-            None => {
-                let origin = origin_of(&self.routes, &taken.collection, &taken.topic);
-                if self.origins.len() >= TOPICS_MAX {
-                    self.origins.clear();
-                }
-                self.origins.insert(key, origin.clone());
-                origin
-            }
-        };
+        let origin = self.origin(&taken.collection, &taken.topic);
         store.push(Reading {
             collection: taken.collection,
             sequence: taken.sequence,
@@ -86,6 +75,20 @@ impl Collector {
             origin,
             payload: taken.payload,
         });
+    }
+
+    /// Where a reading comes from.
+    pub fn origin(&mut self, collection: &Arc<str>, topic: &str) -> Origin {
+        let key = (Arc::clone(collection), topic.into());
+        if let Some(origin) = self.origins.get(&key) {
+            return origin.clone();
+        }
+        let origin = origin_of(&self.routes, collection, topic);
+        if self.origins.len() >= TOPICS_MAX {
+            self.origins.clear();
+        }
+        self.origins.insert(key, origin.clone());
+        origin
     }
 
     /// The error lane of a collection.

@@ -4,6 +4,7 @@
 //! looks like a document and is none. Nothing is refused: such a payload is a reading too, as text.
 
 pub mod collector;
+pub mod overview;
 pub mod route;
 
 pub use collector::{Collector, Lane, Taken};

@@ -14,6 +14,9 @@ const PLAUSIBLE_SINCE_MS: u64 = 1_735_689_600_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     began: Instant,
+    /// What the wall clock showed then: it goes on from there as long as it is not trusted, so that one correction
+    /// holds for all its estimates.
+    began_wall: Wall,
     wall_trusted: bool,
 }
 
@@ -21,7 +24,7 @@ impl Clock {
     /// Monotonic time counts from here.
     #[must_use]
     pub fn start() -> Self {
-        let mut clock = Self { began: Instant::now(), wall_trusted: false };
+        let mut clock = Self { began: Instant::now(), began_wall: wall(), wall_trusted: false };
         clock.look_for_trust();
         clock
     }
@@ -30,7 +33,9 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Now {
         let mono = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Now { mono: Mono(mono), wall: wall(), wall_trusted: self.wall_trusted }
+        let wall =
+            if self.wall_trusted { wall() } else { Wall(self.began_wall.0.saturating_add(mono / 1000)) };
+        Now { mono: Mono(mono), wall, wall_trusted: self.wall_trusted }
     }
 
     /// The instant of a monotonic moment.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! (1) each ready socket: read up to 64 KiB, decode, endpoint, broker      (tasks in `connection`)
-//! (2) close the batch if the store is idle ─┐
+//! (2) close the batch if the store is idle,─┐
+//!     hand readings to the series store     │
 //! (3) take `Persisted`                      ├─ `Core::round`, after all sockets that were ready together
 //! (4) one write for each dirty connection  ─┘
 //! ```
@@ -22,6 +23,7 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::clock::Clock;
+use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
 use crate::gateway::{End, Gateway, Output, StoreCondition};
@@ -41,6 +43,7 @@ pub(super) struct Core {
     pub scratch: RefCell<Box<[u8]>>,
     sockets: RefCell<HashMap<ConnectionId, Rc<Socket>>>,
     pub store: StoreThread,
+    pub series: SeriesThread,
     passwords: PasswordWorkers,
     /// Asks for a round.
     wake: Notify,
@@ -58,13 +61,20 @@ pub(super) struct Socket {
 }
 
 impl Core {
-    pub fn new(gateway: Gateway, clock: Clock, store: StoreThread, passwords: PasswordWorkers) -> Rc<Self> {
+    pub fn new(
+        gateway: Gateway,
+        clock: Clock,
+        store: StoreThread,
+        series: SeriesThread,
+        passwords: PasswordWorkers,
+    ) -> Rc<Self> {
         Rc::new(Self {
             gateway: RefCell::new(gateway),
             clock: Cell::new(clock),
             scratch: RefCell::new(vec![0; limits::READ_BYTES_MAX].into()),
             sockets: RefCell::new(HashMap::new()),
             store,
+            series,
             passwords,
             wake: Notify::new(),
         })
@@ -119,6 +129,10 @@ impl Core {
         let now = self.clock.get().now();
         if let Some(batch) = self.gateway.borrow_mut().close_batch(now) {
             self.store.append(batch);
+        }
+        let readings = self.gateway.borrow_mut().series_requests(now);
+        if !readings.is_empty() {
+            self.series.request(readings);
         }
         loop {
             while let Some(id) = self.next_dirty() {

@@ -18,16 +18,24 @@ use tokio::task::{LocalSet, spawn_local};
 use super::clock::Clock;
 use super::core::Core;
 use super::http::{self, Door};
+use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
-use super::{connection, identity};
+use super::{collections, connection, identity};
 use crate::auth::{Acl, Users};
 use crate::broker::Recovered;
 use crate::config::{Config, Listener, ListenerKind, OnCorrupt};
 use crate::gateway::{Accept, Gateway, GatewayPolicy, Protocol, broker_policy};
+use crate::ingest::Collector;
 use crate::message::record::{Reader, put_bytes};
+use crate::series::SeriesStore;
 use crate::store::{self, FileDisk, FolderError, OpenError, Store, StoreError, StoreOptions};
 
+/// The collections' store, and what gives it readings.
+type Series = (SeriesStore, Collector);
+
+/// How long a clean stop waits for the last readings to be stored.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a clean stop waits for the flash.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// The essentials file is written at most this often while the daemon runs.
@@ -45,6 +53,7 @@ pub enum RunError {
     Folder(FolderError),
     Open(OpenError),
     Replay(StoreError),
+    Series(StoreError),
     Bind {
         name: String,
         address: SocketAddr,
@@ -63,6 +72,7 @@ impl fmt::Display for RunError {
             Self::TooNew(error) | Self::Open(error) => write!(f, "failed to open the store: {error}"),
             Self::Folder(error) => error.fmt(f),
             Self::Replay(error) => write!(f, "failed to read the store: {error}"),
+            Self::Series(error) => write!(f, "failed to open the collections: {error}"),
             Self::Bind { name, address, error } => {
                 write!(f, "failed to listen on {address} (listener.{name}.bind): {error}")
             }
@@ -83,6 +93,7 @@ impl RunError {
             Self::Folder(_)
             | Self::Open(_)
             | Self::Replay(_)
+            | Self::Series(_)
             | Self::Bind { .. }
             | Self::Control { .. }
             | Self::System(_) => 1,
@@ -97,14 +108,14 @@ impl RunError {
 pub fn run(config: &Config, users: Option<Users>, acl: Option<Acl>) -> Result<(), RunError> {
     let clock = Clock::start();
     let disk = FileDisk::new(&config.storage.path).map_err(RunError::Folder)?;
-    let (store, gateway) = start_gateway(config, clock, Arc::new(disk), users, acl)?;
+    let (store, gateway, series) = start_gateway(config, clock, Arc::new(disk), users, acl)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(2)
         .build()
         .map_err(RunError::System)?;
     let local = LocalSet::new();
-    let ran = local.block_on(&runtime, serve(config, clock, store, gateway));
+    let ran = local.block_on(&runtime, serve(config, clock, store, gateway, series));
     runtime.shutdown_background();
     ran
 }
@@ -116,7 +127,7 @@ fn start_gateway(
     disk: Arc<dyn store::Disk>,
     users: Option<Users>,
     acl: Option<Acl>,
-) -> Result<(Store, Gateway), RunError> {
+) -> Result<(Store, Gateway, Series), RunError> {
     let began = clock.now();
     let options = StoreOptions {
         gateway_bytes_max: config.storage.gateway_bytes_max,
@@ -127,7 +138,7 @@ fn start_gateway(
         },
         ..StoreOptions::default()
     };
-    let (mut store, found) = Store::open(disk, options).map_err(|error| match error {
+    let (mut store, found) = Store::open(Arc::clone(&disk), options).map_err(|error| match error {
         OpenError::TooNew { .. } => RunError::TooNew(error),
         OpenError::Damaged { .. } | OpenError::Full(_) | OpenError::Io(_) => RunError::Open(error),
     })?;
@@ -152,6 +163,8 @@ fn start_gateway(
         tracing::error!(%damage, "the store was damaged");
         broker.report_damage(began, &damage);
     }
+    let told = (began, seed, store.usage().quota_bytes);
+    let series = collections::open(config, disk, &mut broker, &found, told).map_err(RunError::Series)?;
     let took_ms = clock.now().mono.since(began.mono).as_millis();
     let last_stop = match (found.created, found.clean) {
         (true, _) => "none, the store is new",
@@ -166,17 +179,26 @@ fn start_gateway(
     );
     let policy = GatewayPolicy::new(config, identity::gateway_id(&config.gateway.id));
     let gateway = Gateway::new(policy, users, acl, broker, summary, seed, began);
-    Ok((store, gateway))
+    Ok((store, gateway, series))
 }
 
-async fn serve(config: &Config, clock: Clock, store: Store, gateway: Gateway) -> Result<(), RunError> {
+async fn serve(
+    config: &Config,
+    clock: Clock,
+    store: Store,
+    gateway: Gateway,
+    (series, collector): Series,
+) -> Result<(), RunError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::System)?;
     let listeners = bind(config).await?;
     let control = bind_control(&config.control_socket())?;
     let (store, answers) = StoreThread::start(store).map_err(RunError::System)?;
     let (passwords, mut checked) = PasswordWorkers::start().map_err(RunError::System)?;
-    let core = Core::new(gateway, clock, store, passwords);
+    let (series, series_answers) = SeriesThread::start(series, collector).map_err(RunError::System)?;
+    let core = Core::new(gateway, clock, store, series, passwords);
+    let (series_closed, mut series_closed_answer) = mpsc::channel(1);
+    spawn_local(collections::take_answers(Rc::clone(&core), series_answers, series_closed));
     let (stopped, mut stop_answers) = mpsc::channel(1);
     spawn_local(Rc::clone(&core).rounds());
     spawn_local(take_answers(Rc::clone(&core), answers, stopped));
@@ -203,7 +225,7 @@ async fn serve(config: &Config, clock: Clock, store: Store, gateway: Gateway) ->
         _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
         _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
     }
-    let stopping = stop(&core, &mut stop_answers);
+    let stopping = stop(&core, &mut stop_answers, &mut series_closed_answer);
     if tokio::time::timeout(STOP_TIMEOUT, stopping).await.is_err() {
         tracing::error!("the flash did not take the last batch in time; what was acknowledged is on it");
     }
@@ -213,10 +235,29 @@ async fn serve(config: &Config, clock: Clock, store: Store, gateway: Gateway) ->
 }
 
 /// Ends every connection, has the last batch written, and closes the store.
-async fn stop(core: &Rc<Core>, answers: &mut mpsc::Receiver<Answer>) {
+async fn stop(core: &Rc<Core>, answers: &mut mpsc::Receiver<Answer>, series_closed: &mut mpsc::Receiver<()>) {
     let now = core.clock.get().now();
     core.gateway.borrow_mut().shut_down(now);
     core.round();
+    write_rest(core).await;
+    if tokio::time::timeout(FLUSH_TIMEOUT, collections::flush(core)).await.is_err() {
+        tracing::error!("the collections did not take the last readings; they stay in the row log");
+    }
+    core.series.close();
+    series_closed.recv().await;
+    // What was settled by the flush.
+    write_rest(core).await;
+    core.store.close(essentials(core));
+    if let Some(Answer::Closed(Ok(()))) = answers.recv().await {
+        tracing::info!("stopped cleanly");
+    }
+}
+
+/// Has everything written that waits for the store.
+async fn write_rest(core: &Rc<Core>) {
+    while !core.gateway.borrow().is_store_idle() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     loop {
         let batch = core.gateway.borrow_mut().close_batch_now();
         let Some(batch) = batch else { break };
@@ -225,13 +266,6 @@ async fn stop(core: &Rc<Core>, answers: &mut mpsc::Receiver<Answer>) {
         while core.gateway.borrow().persisted_batch() < number {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-    }
-    while !core.gateway.borrow().is_store_idle() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    core.store.close(essentials(core));
-    if let Some(Answer::Closed(Ok(()))) = answers.recv().await {
-        tracing::info!("stopped cleanly");
     }
 }
 
@@ -256,6 +290,7 @@ async fn keep_watch(core: Rc<Core>) {
         let mut clock = core.clock.get();
         clock.look_for_trust();
         core.clock.set(clock);
+        core.kick();
         if written.elapsed() >= ESSENTIALS_INTERVAL {
             written = tokio::time::Instant::now();
             core.store.write_essentials(essentials(&core));

@@ -6,12 +6,14 @@
 
 pub mod client;
 mod clock;
+mod collections;
 mod connection;
 mod core;
 mod daemon;
 mod http;
 mod identity;
 pub mod logging;
+mod series_thread;
 mod store_thread;
 mod workers;
 

@@ -26,6 +26,6 @@ pub use aggregate::{Aggregate, Function};
 pub use condition::{Condition, ConditionError, Place};
 pub use format::{Format, Out, Writer, put_json};
 pub use path::Path;
-pub use query::{Bucket, Item, Query, QueryError, Report, Sink, Snapshot, Source, run, takes};
+pub use query::{Bucket, Item, Query, QueryError, Report, Sink, Snapshot, Source, run, takes, wants};
 pub use registry::{Extent, Origin, Series, SeriesId};
 pub use store::{FlushTo, Found, Reading, Rules, SeriesCounters, SeriesOptions, SeriesStore};

@@ -18,7 +18,7 @@ use super::chunk::{self, Chunk, Row};
 use super::condition::{Condition, Place};
 use super::database::{Marker, SeriesFile};
 use super::keys;
-use super::registry::{Origin, Series, SeriesId};
+use super::registry::{Extent, Origin, Series, SeriesId};
 use super::store::SeriesStore;
 use crate::store::StoreError;
 
@@ -193,6 +193,25 @@ impl Snapshot {
 /// Whether an MQTT filter, if there is one, takes the topic.
 fn is_wanted(origin: &Origin, filter: Option<&str>) -> bool {
     filter.is_none_or(|filter| takes(filter, &origin.topic))
+}
+
+/// Whether a query for readings takes this one, as far as topic and condition tell.
+#[must_use]
+pub fn wants(query: &Query, item: &Item<'_>) -> bool {
+    if !is_wanted(item.origin, query.topic.as_deref()) {
+        return false;
+    }
+    if query.condition.is_none() {
+        return true;
+    }
+    let row = Row { time: item.time, payload: bytes::Bytes::copy_from_slice(item.payload), identity: None };
+    let series = Series {
+        collection: query.collection.clone(),
+        origin: Some(item.origin.clone()),
+        extent: Extent::default(),
+    };
+    let chunk = Chunk::of(&[row], None);
+    Bound::of(query, &[], &chunk, &series).holds(query, 0, item.origin)
 }
 
 /// Whether an MQTT topic filter takes a topic.

@@ -191,6 +191,14 @@ impl SeriesStore {
         self.tails.values().map(Vec::len).sum()
     }
 
+    /// Readings of one collection in memory.
+    #[must_use]
+    pub fn pending_of(&self, collection: &str) -> usize {
+        let of =
+            |id: &SeriesId| self.registry.get(*id).is_some_and(|series| &*series.collection == collection);
+        self.tails.iter().filter(|(id, _)| of(id)).map(|(_, tail)| tail.len()).sum()
+    }
+
     /// Stores the readings up to each collection's `through`, synced; then keeps the bounds. `now_ms` is the wall
     /// clock, `None` when it is not trusted: nothing is too old then.
     ///

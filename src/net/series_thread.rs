@@ -1,0 +1,287 @@
+//! The series store's own thread: takes readings, flushes them, gives queries their snapshots, feeds those who follow.
+//!
+//! A flush that failed is tried again with growing pauses until it succeeds; everything else goes on meanwhile, and
+//! the readings wait in the row log. A query runs on a thread of its own and asks here for snapshots only.
+
+#![expect(clippy::disallowed_methods, reason = "the threads are made here")]
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::mpsc as to_core;
+use tokio::sync::oneshot;
+
+use crate::gateway::SeriesRequest;
+use crate::ingest::{Collector, Taken, overview};
+use crate::series::{
+    FlushTo, Format, Item, Query, QueryError, SeriesStore, Snapshot, Source, Writer, put_json, run, takes,
+    wants,
+};
+
+/// Pause before a flush is tried again; it doubles up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A query gets its snapshot within this.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pieces of text that wait for a slow reader.
+const PIECES_MAX: usize = 4;
+/// Readings that wait for a slow follower; more are left out.
+const FOLLOWED_MAX: usize = 1024;
+
+/// A piece of an answer, or why it ends.
+pub(super) type Piece = Result<Vec<u8>, Failure>;
+
+/// Why a query ended early.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    /// HTTP's status code for it.
+    pub status: u16,
+    pub why: String,
+}
+
+enum Request {
+    Series(Vec<SeriesRequest>),
+    Snapshot(Box<Query>, mpsc::SyncSender<Result<Option<Snapshot>, QueryError>>),
+    Follow(Box<Query>, to_core::Sender<Piece>),
+    Overview(Option<String>, oneshot::Sender<Option<Value>>),
+    Delete(Box<Query>, oneshot::Sender<Result<u64, String>>),
+    Close,
+}
+
+/// What the thread tells the core.
+#[derive(Debug)]
+pub enum SeriesAnswer {
+    Flushed,
+    Failing(String),
+    Damaged(Vec<String>),
+    Closed(Result<(), String>),
+}
+
+/// The core's handle on the thread.
+#[derive(Clone, Debug)]
+pub struct SeriesThread {
+    requests: mpsc::Sender<Request>,
+}
+
+impl SeriesThread {
+    /// Moves the store to a thread of its own.
+    ///
+    /// # Errors
+    /// When the system makes no thread.
+    pub fn start(
+        store: SeriesStore,
+        collector: Collector,
+    ) -> std::io::Result<(Self, to_core::Receiver<SeriesAnswer>)> {
+        // What waits here is bounded by what the broker's collections may hold.
+        let (requests, incoming) = mpsc::channel();
+        let (answers, outgoing) = to_core::channel(16);
+        let owner = Owner { store, collector, followers: Vec::new(), flush: None, pause: PAUSE_MIN, answers };
+        thread::Builder::new().name("series".into()).spawn(move || owner.serve(&incoming))?;
+        Ok((Self { requests }, outgoing))
+    }
+
+    /// Hands over what the gateway asks for.
+    pub fn request(&self, requests: Vec<SeriesRequest>) {
+        self.send(Request::Series(requests));
+    }
+
+    /// Runs a query on a thread of its own; its text comes in pieces.
+    ///
+    /// # Errors
+    /// When the system makes no thread.
+    pub fn query(&self, query: Query, format: Format) -> std::io::Result<to_core::Receiver<Piece>> {
+        let (pieces, outgoing) = to_core::channel(PIECES_MAX);
+        let mut source = Remote(self.clone());
+        thread::Builder::new().name("query".into()).spawn(move || {
+            let mut out = |piece: Vec<u8>| pieces.blocking_send(Ok(piece)).is_ok();
+            let mut writer = Writer::new(format, &query, &mut out);
+            let result = run(&query, &mut source, &mut writer);
+            match result {
+                Ok(_) => writer.finish(),
+                Err(error) => {
+                    let status = if matches!(error, QueryError::NoCollection(_)) { 404 } else { 503 };
+                    let failure = Failure { status, why: error.to_string() };
+                    // Nobody listens any more, or is told.
+                    drop(pieces.blocking_send(Err(failure)));
+                }
+            }
+        })?;
+        Ok(outgoing)
+    }
+
+    /// Readings as they come, a line of JSON each.
+    pub fn follow(&self, query: Query) -> to_core::Receiver<Piece> {
+        let (pieces, outgoing) = to_core::channel(FOLLOWED_MAX);
+        self.send(Request::Follow(Box::new(query), pieces));
+        outgoing
+    }
+
+    /// All collections, or one.
+    pub async fn overview(&self, name: Option<String>) -> Option<Value> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Overview(name, reply));
+        answer.await.ok().flatten()
+    }
+
+    /// Deletes readings by collection, topic and time; answers how many.
+    pub async fn delete(&self, query: Query) -> Result<u64, String> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Delete(Box::new(query), reply));
+        answer.await.unwrap_or_else(|_| Err("the gateway is stopping".to_owned()))
+    }
+
+    /// Has the file closed; the answer is [`SeriesAnswer::Closed`].
+    pub fn close(&self) {
+        self.send(Request::Close);
+    }
+
+    fn send(&self, request: Request) {
+        // The thread lives until it is closed; if it died, the process is about to end.
+        drop(self.requests.send(request));
+    }
+}
+
+/// A query's way to the owner of the store.
+struct Remote(SeriesThread);
+
+impl Source for Remote {
+    fn snapshot(&mut self, query: &Query) -> Result<Option<Snapshot>, QueryError> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.0.send(Request::Snapshot(Box::new(query.clone()), reply));
+        answer.recv_timeout(SNAPSHOT_TIMEOUT).unwrap_or(Err(QueryError::Gone))
+    }
+}
+
+struct Owner {
+    store: SeriesStore,
+    collector: Collector,
+    followers: Vec<(Box<Query>, to_core::Sender<Piece>)>,
+    /// A flush that did not succeed yet.
+    flush: Option<(Option<i64>, Vec<FlushTo>)>,
+    pause: Duration,
+    answers: to_core::Sender<SeriesAnswer>,
+}
+
+impl Owner {
+    fn serve(mut self, requests: &mpsc::Receiver<Request>) {
+        loop {
+            let request = if self.flush.is_some() {
+                requests.recv_timeout(self.pause)
+            } else {
+                requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
+            };
+            match request {
+                Ok(Request::Series(requests)) => requests.into_iter().for_each(|request| self.act(request)),
+                Ok(Request::Snapshot(query, reply)) => drop(reply.send(self.store.snapshot(&query))),
+                Ok(Request::Follow(query, pieces)) => self.followers.push((query, pieces)),
+                Ok(Request::Overview(name, reply)) => {
+                    let shown = match name {
+                        None => Some(overview::collections(&self.store, &self.collector)),
+                        Some(name) => overview::collection(&self.store, &self.collector, &name),
+                    };
+                    drop(reply.send(shown));
+                }
+                Ok(Request::Delete(query, reply)) => drop(reply.send(self.delete(&query))),
+                Ok(Request::Close) => {
+                    let closed = self.store.close().map_err(|error| error.to_string());
+                    drop(self.answers.blocking_send(SeriesAnswer::Closed(closed)));
+                    return;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => self.try_again(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn act(&mut self, request: SeriesRequest) {
+        match request {
+            SeriesRequest::Take(taken) => self.take(taken),
+            SeriesRequest::Forget { collection, before } => self.store.forget(&collection, before),
+            SeriesRequest::Flush { parts, now_ms } => {
+                self.flush = Some((now_ms, parts));
+                self.pause = PAUSE_MIN;
+                self.try_flush();
+            }
+            SeriesRequest::Correct { shift_ms } => {
+                tracing::info!(shift_ms, "the clock is trusted; times of this start are corrected");
+                if let Err(error) = self.store.correct_times(shift_ms) {
+                    self.fail(&error.to_string());
+                    if self.store.reopen().is_ok() && self.store.correct_times(shift_ms).is_err() {
+                        tracing::error!("stored times of this start stay estimates");
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, taken: Taken) {
+        if !self.followers.is_empty() {
+            self.tell_followers(&taken);
+        }
+        self.collector.take(taken, &mut self.store);
+    }
+
+    fn tell_followers(&mut self, taken: &Taken) {
+        let origin = self.collector.origin(&taken.collection, &taken.topic);
+        let item = Item {
+            time: taken.received_at,
+            estimated: taken.estimated,
+            origin: &origin,
+            payload: &taken.payload,
+        };
+        self.followers.retain(|(query, pieces)| {
+            if *query.collection != *taken.collection || !wants(query, &item) {
+                return !pieces.is_closed();
+            }
+            let mut line = Vec::new();
+            put_json(&mut line, &item);
+            line.push(b'\n');
+            // A follower that is too slow misses readings; the collection has them.
+            !matches!(pieces.try_send(Ok(line)), Err(to_core::error::TrySendError::Closed(_)))
+        });
+    }
+
+    fn try_flush(&mut self) {
+        let Some((now_ms, parts)) = &self.flush else { return };
+        match self.store.flush(*now_ms, parts) {
+            Ok(()) => {
+                self.flush = None;
+                drop(self.answers.blocking_send(SeriesAnswer::Flushed));
+            }
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    fn try_again(&mut self) {
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        match self.store.reopen() {
+            Ok(()) => {
+                let damage = self.store.take_damage();
+                if !damage.is_empty() {
+                    drop(self.answers.blocking_send(SeriesAnswer::Damaged(damage)));
+                }
+                self.try_flush();
+            }
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    fn delete(&mut self, query: &Query) -> Result<u64, String> {
+        let topic = query.topic.clone();
+        let wanted =
+            |origin: &crate::series::Origin| topic.as_deref().is_none_or(|topic| takes(topic, &origin.topic));
+        let span = query.since.unwrap_or(i64::MIN)..query.until.unwrap_or(i64::MAX);
+        self.store.delete(&query.collection, &wanted, span).map_err(|error| {
+            let why = error.to_string();
+            self.fail(&why);
+            drop(self.store.reopen());
+            why
+        })
+    }
+
+    fn fail(&self, why: &str) {
+        drop(self.answers.blocking_send(SeriesAnswer::Failing(why.to_owned())));
+    }
+}
