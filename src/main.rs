@@ -2,10 +2,10 @@
 
 use std::env;
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use gatewayd::cli::{self, Exit, Invocation, Io};
+use gatewayd::cli::{self, CollectionCommand, Exit, Invocation, Io, Shower};
 use gatewayd::config::{Config, Files, default_state_path};
 use gatewayd::net::{self, logging};
 
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     let exit = match &invocation {
         Invocation::Run { config } => return run(config.as_deref(), &mut io),
         Invocation::Status { config, json, check } => status(config.as_deref(), *json, *check, &mut io),
+        Invocation::Collection { config, command } => collection(config.as_deref(), command, &mut io),
         _ => cli::run_local(&invocation, &mut io).map(|exit| exit.unwrap_or(Exit::Usage)),
     };
     // Whoever read the output has gone away: nothing is left to say to.
@@ -56,6 +57,52 @@ fn run(config: Option<&Path>, io: &mut Io<'_>) -> ExitCode {
     }
 }
 
+fn collection(config: Option<&Path>, command: &CollectionCommand, io: &mut Io<'_>) -> io::Result<Exit> {
+    let loaded = match Config::load(config, io.files) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            for error in errors {
+                writeln!(io.err, "{error}")?;
+            }
+            return Ok(Exit::BadConfiguration);
+        }
+    };
+    let socket = control_socket(&loaded);
+    let terminals = (io::stdout().is_terminal(), io::stderr().is_terminal());
+    let mut shower = Shower::new(command.show, io.out, io.err, terminals);
+    let mut began = false;
+    let mut piece = |bytes: &[u8]| {
+        began = true;
+        shower.piece(bytes)
+    };
+    match net::client::stream(&socket, command.method, &command.target, &mut piece) {
+        Ok((200, _)) => {
+            shower.finish()?;
+            Ok(Exit::Ok)
+        }
+        Ok((_, body)) => {
+            let value: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+            let why = value.get("error").and_then(serde_json::Value::as_str).unwrap_or(body.trim_end());
+            writeln!(io.err, "{why}")?;
+            Ok(Exit::Failed)
+        }
+        Err(error) if began => {
+            writeln!(io.err, "the answer broke off: {error}")?;
+            Ok(Exit::Failed)
+        }
+        Err(error) => {
+            writeln!(io.err, "no gateway answers on {}: {error}; is it running?", socket.display())?;
+            Ok(Exit::Unreachable)
+        }
+    }
+}
+
+/// A gateway that systemd runs is found by users whose own state lies elsewhere.
+fn control_socket(config: &Config) -> PathBuf {
+    let own = config.control_socket();
+    if own.exists() { own } else { Path::new(CONTROL_SOCKET).to_owned() }
+}
+
 fn status(config: Option<&Path>, json: bool, check: bool, io: &mut Io<'_>) -> io::Result<Exit> {
     // Not the password file: who may ask for the status need not be able to read it.
     let loaded = match Config::load(config, io.files) {
@@ -67,9 +114,7 @@ fn status(config: Option<&Path>, json: bool, check: bool, io: &mut Io<'_>) -> io
             return Ok(Exit::BadConfiguration);
         }
     };
-    let own = loaded.control_socket();
-    // A gateway that systemd runs is found by users whose own state lies elsewhere.
-    let socket = if own.exists() { own } else { Path::new(CONTROL_SOCKET).to_owned() };
+    let socket = control_socket(&loaded);
     let body = match net::client::get(&socket, "/api/v1/status") {
         Ok((200, body)) => body,
         Ok((status, body)) => {

@@ -41,7 +41,7 @@ const EDGES: [(&str, &[&str]); 14] = [
         ],
     ),
     ("http", &["gateway", "ingest", "series"]),
-    ("cli", &["auth", "config", "ingest", "series"]),
+    ("cli", &["auth", "config", "http::collections", "ingest", "series"]),
     (
         "net",
         &[

@@ -4,7 +4,10 @@
 //! Nothing prints by itself: text goes to the writers of [`Io`].
 
 mod check_config;
+mod collection;
+mod plot;
 mod status;
+mod table;
 mod user;
 mod verbs;
 
@@ -16,9 +19,10 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 
-use crate::config::ConfigSource;
+use crate::config::{Config, ConfigSource};
 
 pub use check_config::{Loaded, check_config, load};
+pub use collection::{CollectionCommand, IngestTest, Show, Shower, ingest_test};
 pub use status::render_status;
 pub use user::{UserAction, UserCommand, user};
 
@@ -43,6 +47,12 @@ pub enum Invocation {
         config: Option<PathBuf>,
         command: UserCommand,
     },
+    /// Ask the running gateway about collections.
+    Collection {
+        config: Option<PathBuf>,
+        command: CollectionCommand,
+    },
+    IngestTest(IngestTest),
     Completions {
         shell: String,
     },
@@ -103,7 +113,21 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Invocation {
 /// Writing failed: whoever reads has gone away.
 pub fn run_local(invocation: &Invocation, io: &mut Io<'_>) -> io::Result<Option<Exit>> {
     Ok(Some(match invocation {
-        Invocation::Run { .. } | Invocation::Status { .. } => return Ok(None),
+        Invocation::Run { .. } | Invocation::Status { .. } | Invocation::Collection { .. } => {
+            return Ok(None);
+        }
+        Invocation::IngestTest(test) => match Config::load(test.config.as_deref(), io.files) {
+            Ok(config) => {
+                let taken = ingest_test(&config, test, io.out)?;
+                if taken { Exit::Ok } else { Exit::Failed }
+            }
+            Err(errors) => {
+                for error in errors {
+                    writeln!(io.err, "{error}")?;
+                }
+                Exit::BadConfiguration
+            }
+        },
         Invocation::CheckConfig { config, show_effective } => {
             check_config(config.as_deref(), *show_effective, io)?
         }
@@ -138,9 +162,31 @@ fn invocation(matches: &ArgMatches) -> Invocation {
             }
             None => Invocation::Usage("the verb user needs add, passwd or rm\n".to_owned()),
         },
+        Some((name @ ("query" | "tail" | "export" | "delete"), verb)) => {
+            collection_command(config, name, verb)
+        }
+        Some(("storage", verb)) => match verb.subcommand() {
+            Some((name, arguments)) => collection_command(config, name, arguments),
+            None => Invocation::Usage("the verb storage needs usage\n".to_owned()),
+        },
+        Some(("ingest", verb)) => match verb.subcommand() {
+            Some((_, arguments)) => Invocation::IngestTest(IngestTest {
+                config,
+                topic: word(arguments, "topic"),
+                payload: word(arguments, "payload"),
+            }),
+            None => Invocation::Usage("the verb ingest needs test\n".to_owned()),
+        },
         Some(("completions", verb)) => Invocation::Completions { shell: word(verb, "SHELL") },
         // `run`, or no verb at all: the parser lets no other through.
         Some(_) | None => Invocation::Run { config },
+    }
+}
+
+fn collection_command(config: Option<PathBuf>, verb: &str, arguments: &ArgMatches) -> Invocation {
+    match collection::command(verb, arguments) {
+        Ok(command) => Invocation::Collection { config, command },
+        Err(why) => Invocation::Usage(format!("error: {why}\n")),
     }
 }
 

@@ -27,6 +27,12 @@ pub(super) enum Kind {
     Path,
     /// `--name N`
     Number { min: i64, max: i64 },
+    /// `--name TEXT`
+    Text,
+    /// `--name TEXT`, which must be there.
+    Required,
+    /// `--name`, one of these words.
+    Choice(&'static [&'static str]),
     /// A word at its place, which must be there.
     Word,
     /// One of these words at its place.
@@ -52,7 +58,23 @@ const ITERATIONS: Argument = Argument {
     summary: "PBKDF2 iterations: more make guessing and each login slower [default: 10000]",
 };
 
-pub(super) const VERBS: [Verb; 5] = [
+const COLLECTION: Argument =
+    Argument { name: "COLLECTION", kind: Kind::Word, summary: "Name of the collection" };
+const SINCE: Argument = Argument {
+    name: "since",
+    kind: Kind::Text,
+    summary: "From this moment on: 1h (ago), 2026-11-29T10:00:00Z, or milliseconds since 1970",
+};
+const UNTIL: Argument = Argument { name: "until", kind: Kind::Text, summary: "Before this moment" };
+const TOPIC: Argument =
+    Argument { name: "topic", kind: Kind::Text, summary: "Topics, as an MQTT filter such as sensors/+/temp" };
+const WHERE: Argument = Argument {
+    name: "where",
+    kind: Kind::Text,
+    summary: "Condition such as \"value >= 25 and unit = 'C'\"; and, or, not, exists(field), contains",
+};
+
+pub(super) const VERBS: [Verb; 11] = [
     Verb { name: "run", summary: "Run the gateway (the default)", arguments: &[], verbs: &[] },
     Verb {
         name: "check-config",
@@ -76,6 +98,108 @@ pub(super) const VERBS: [Verb; 5] = [
             },
         ],
         verbs: &[],
+    },
+    Verb {
+        name: "query",
+        summary: "Show readings of a collection, or what is made of them",
+        arguments: &[
+            COLLECTION,
+            SINCE,
+            UNTIL,
+            TOPIC,
+            WHERE,
+            Argument {
+                name: "every",
+                kind: Kind::Text,
+                summary: "Aggregate for each stretch of this length: 1m",
+            },
+            Argument {
+                name: "agg",
+                kind: Kind::Text,
+                summary: "Aggregates: count, avg, sum, min, max, first, last, p95; avg(field) for another field",
+            },
+            Argument { name: "by", kind: Kind::Text, summary: "Aggregate by topic, tag or field" },
+            Argument {
+                name: "field",
+                kind: Kind::Text,
+                summary: "Field that is aggregated [default: value, else payload]",
+            },
+            Argument {
+                name: "limit",
+                kind: Kind::Number { min: 1, max: 4_294_967_295 },
+                summary: "Results at most",
+            },
+            Argument {
+                name: "format",
+                kind: Kind::Choice(&["table", "json", "jsonl", "csv"]),
+                summary: "Form of the results [default: table on a terminal, else jsonl]",
+            },
+            Argument { name: "plot", kind: Kind::Flag, summary: "Draw a line chart" },
+        ],
+        verbs: &[],
+    },
+    Verb {
+        name: "tail",
+        summary: "Follow the readings of a collection as they come",
+        arguments: &[COLLECTION, TOPIC, WHERE],
+        verbs: &[],
+    },
+    Verb {
+        name: "export",
+        summary: "Write the readings of a collection out",
+        arguments: &[
+            COLLECTION,
+            SINCE,
+            UNTIL,
+            TOPIC,
+            WHERE,
+            Argument {
+                name: "format",
+                kind: Kind::Choice(&["jsonl", "csv", "line-protocol"]),
+                summary: "Form [default: jsonl]",
+            },
+        ],
+        verbs: &[],
+    },
+    Verb {
+        name: "delete",
+        summary: "Delete readings of a collection by time or topic",
+        arguments: &[
+            COLLECTION,
+            SINCE,
+            UNTIL,
+            TOPIC,
+            Argument { name: "all", kind: Kind::Flag, summary: "All of them" },
+        ],
+        verbs: &[],
+    },
+    Verb {
+        name: "storage",
+        summary: "Look after what is stored",
+        arguments: &[],
+        verbs: &[Verb {
+            name: "usage",
+            summary: "What collections hold and cost",
+            arguments: &[
+                Argument { name: "collection", kind: Kind::Text, summary: "Series by series of this one" },
+                Argument { name: "json", kind: Kind::Flag, summary: "Print JSON" },
+            ],
+            verbs: &[],
+        }],
+    },
+    Verb {
+        name: "ingest",
+        summary: "Try ingest routes",
+        arguments: &[],
+        verbs: &[Verb {
+            name: "test",
+            summary: "Say what the routes make of a message, without a gateway",
+            arguments: &[
+                Argument { name: "topic", kind: Kind::Required, summary: "Topic of the message" },
+                Argument { name: "payload", kind: Kind::Required, summary: "Its payload" },
+            ],
+            verbs: &[],
+        }],
     },
     Verb {
         name: "user",
@@ -144,6 +268,9 @@ fn argument(argument: &Argument) -> Arg {
         Kind::Number { min, max } => {
             arg.long(argument.name).value_name("N").value_parser(value_parser!(u32).range(min..=max))
         }
+        Kind::Text => arg.long(argument.name).value_name("TEXT").allow_hyphen_values(true),
+        Kind::Required => arg.long(argument.name).value_name("TEXT").allow_hyphen_values(true).required(true),
+        Kind::Choice(words) => arg.long(argument.name).value_name("FORMAT").value_parser(words.to_vec()),
         Kind::Word => arg.required(true),
         Kind::OneOf(words) => arg.required(true).value_parser(words.to_vec()),
     }

@@ -52,3 +52,58 @@ async fn ask(socket: &Path, path: &str) -> io::Result<(u16, String)> {
         Err(error) => Err(served.map_or_else(io::Error::other, |()| error)),
     }
 }
+
+/// Sends a request without a body and passes the answer on as it comes. Answers the status, and the whole body when
+/// that is not 200. There is no limit of time once the answer has begun.
+///
+/// # Errors
+/// No gateway answers on the socket, the answer breaks off, or `piece` fails.
+pub fn stream(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    piece: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<(u16, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stream = tokio::time::timeout(TIMEOUT, UnixStream::connect(socket))
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s"))??;
+        let (mut sender, connection) =
+            http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(hyper::header::HOST, "localhost")
+            .body(Empty::new())
+            .map_err(io::Error::other)?;
+        let asked = async {
+            let mut response = sender.send_request(request).await.map_err(io::Error::other)?;
+            let status = response.status().as_u16();
+            let mut refusal = Vec::new();
+            while let Some(frame) = response.body_mut().frame().await {
+                let frame = frame.map_err(io::Error::other)?;
+                let Some(data) = frame.data_ref() else { continue };
+                if status == 200 {
+                    piece(data)?;
+                } else if refusal.len() < BODY_BYTES_MAX {
+                    refusal.extend_from_slice(data);
+                }
+            }
+            drop(sender);
+            Ok((status, String::from_utf8_lossy(&refusal).into_owned()))
+        };
+        tokio::pin!(connection);
+        tokio::pin!(asked);
+        let mut ended = false;
+        loop {
+            tokio::select! {
+                answer = &mut asked => return answer,
+                served = &mut connection, if !ended => {
+                    ended = true;
+                    served.map_err(io::Error::other)?;
+                }
+            }
+        }
+    })
+}

@@ -15,14 +15,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::clock::Clock;
+use super::http::QUERIES_MAX;
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
@@ -44,6 +46,7 @@ pub(super) struct Core {
     sockets: RefCell<HashMap<ConnectionId, Rc<Socket>>>,
     pub store: StoreThread,
     pub series: SeriesThread,
+    pub query_room: Arc<Semaphore>,
     passwords: PasswordWorkers,
     /// Asks for a round.
     wake: Notify,
@@ -75,6 +78,7 @@ impl Core {
             sockets: RefCell::new(HashMap::new()),
             store,
             series,
+            query_room: Arc::new(Semaphore::new(QUERIES_MAX)),
             passwords,
             wake: Notify::new(),
         })

@@ -4,6 +4,7 @@
 //! passwords. `core` has the round, `connection` reads, `store_thread` and `workers` are the other threads, `http`
 //! is the API's way in, `daemon` starts and stops it all.
 
+mod body;
 pub mod client;
 mod clock;
 mod collections;
