@@ -57,7 +57,8 @@ pub(super) fn command(verb: &str, matches: &ArgMatches) -> Result<CollectionComm
     let base = "/api/v1/collections";
     if verb == "usage" {
         let show = if flag("json") { Show::Raw } else { Show::Usage };
-        let target = text("collection").map_or(base.to_owned(), |name| format!("{base}/{}", encoded(&name)));
+        let target =
+            text("collection").map_or_else(|| base.to_owned(), |name| format!("{base}/{}", encoded(&name)));
         return Ok(CollectionCommand { method: "GET", target, show });
     }
     let name = text("COLLECTION").unwrap_or_default();

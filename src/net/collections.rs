@@ -86,7 +86,9 @@ pub(super) async fn take_answers(
                 if let Err(error) = result {
                     tracing::error!(%error, "the collections did not close cleanly");
                 }
-                drop(closed.send(()).await);
+                if closed.send(()).await.is_err() {
+                    tracing::debug!("nobody waited for the collections to close");
+                }
                 return;
             }
         }

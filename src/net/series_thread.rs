@@ -3,8 +3,6 @@
 //! A flush that failed is tried again with growing pauses until it succeeds; everything else goes on meanwhile, and
 //! the readings wait in the row log. A query runs on a thread of its own and asks here for snapshots only.
 
-#![expect(clippy::disallowed_methods, reason = "the threads are made here")]
-
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
