@@ -82,7 +82,8 @@ fn collection(config: Option<&Path>, command: &CollectionCommand, io: &mut Io<'_
         }
         Ok((_, body)) => {
             let value: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
-            let why = value.get("error").and_then(serde_json::Value::as_str).unwrap_or(body.trim_end());
+            let why =
+                value.get("error").and_then(serde_json::Value::as_str).unwrap_or_else(|| body.trim_end());
             writeln!(io.err, "{why}")?;
             Ok(Exit::Failed)
         }
