@@ -404,12 +404,6 @@ impl Gateway {
         })
     }
 
-    /// True while the flash takes what is given to it.
-    #[must_use]
-    pub fn is_healthy(&self) -> bool {
-        self.store.condition == StoreCondition::Working
-    }
-
     /// True when no batch is under way.
     #[must_use]
     pub const fn is_store_idle(&self) -> bool {

@@ -34,6 +34,12 @@ impl StoreFigures {
 }
 
 impl Gateway {
+    /// True while the flash takes what is given to it.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.store.condition == StoreCondition::Working
+    }
+
     /// Everything `status` shows.
     #[must_use]
     pub fn status(&self, now: Now) -> Value {
