@@ -3,6 +3,8 @@
 use std::rc::Rc;
 
 use super::ledger::Urgency;
+#[cfg(feature = "mutations")]
+use super::mutation::{Mutation, is_made};
 use super::queue::{Consumer, Flight, InFlight, QueueIndex, QueueKind, Releasing};
 use super::rows::WindowChange;
 use super::{Broker, Delivery, Event, Gate};
@@ -128,6 +130,8 @@ impl Broker {
             let tag = queue.take_tag();
             queue.in_flight_bytes += entry.charge();
             let awaits = queue.durable && entry.assurance == Assurance::ExactlyOnce;
+            #[cfg(feature = "mutations")]
+            let awaits = awaits && !is_made(Mutation::DeliverBeforeKept);
             let flight = if awaits {
                 // The identifier must survive a restart before the consumer sees it. [MQTT-4.3.3-1]
                 queue.window_dirty.set(true);
@@ -192,6 +196,12 @@ impl Broker {
                 self.events.push_back(Event::Deliver(delivery));
             }
         }
+        #[cfg(feature = "mutations")]
+        if is_made(Mutation::ForgetOwedRelease) {
+            return;
+        }
+        #[cfg(feature = "mutations")]
+        let persisted = if is_made(Mutation::ReleaseBeforeKept) { BatchNumber(u64::MAX) } else { persisted };
         for Releasing { tag, kept_by } in queue.releasing.iter().copied() {
             if kept_by <= persisted {
                 self.events.push_back(Event::Release { connection: consumer.connection, tag });
@@ -224,11 +234,30 @@ impl Broker {
             queue.settled_after(at, now.mono);
         }
         let durable = entry.is_durable(queue.durable);
+        #[cfg(feature = "mutations")]
+        if is_made(Mutation::SettleByContent) {
+            self.settle_equals(now, index, &entry);
+        }
         self.counters.settled += 1;
         if durable {
             self.settle_durable(now.mono, index, &entry.held);
         }
         true
+    }
+
+    /// The mistake of taking messages with the same content for the same message.
+    #[cfg(feature = "mutations")]
+    fn settle_equals(&mut self, now: Now, index: QueueIndex, settled: &super::queue::Entry) {
+        let Some(queue) = self.queue_mut(index) else { return };
+        let equal = |e: &super::queue::Entry| e.held.message.body == settled.held.message.body;
+        let Some(position) = queue.ready.iter().position(equal) else { return };
+        let Some(entry) = queue.ready.remove(position) else { return };
+        queue.discharge(&entry);
+        let durable = entry.is_durable(queue.durable);
+        self.counters.settled += 1;
+        if durable {
+            self.settle_durable(now.mono, index, &entry.held);
+        }
     }
 
     /// How long the slowest delivery in flight has been waiting for its settlement, for `status`.

@@ -221,6 +221,10 @@ impl Ledger {
     /// The message is no longer the last known value of its address.
     pub fn unretain(&mut self, now: Mono, held: &Rc<Held>) -> bool {
         let elided = self.release(held);
+        #[cfg(feature = "mutations")]
+        if super::mutation::is_made(super::mutation::Mutation::ForgetReplacedValues) {
+            return elided;
+        }
         self.unretained.push(Rc::clone(held));
         self.want(now, Urgency::Lazy(LAZY_OTHER));
         elided

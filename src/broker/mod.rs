@@ -19,6 +19,8 @@ mod gate;
 mod held;
 mod ledger;
 mod loss;
+#[cfg(feature = "mutations")]
+pub mod mutation;
 mod named;
 mod publish;
 mod queue;

@@ -8,6 +8,8 @@ use super::exchange::{ExchangeIndex, Target};
 use super::held::{Held, RETAINED, TAKER_CONNECTED};
 use super::ledger::Urgency;
 use super::loss::LossReason;
+#[cfg(feature = "mutations")]
+use super::mutation::{Mutation, is_made};
 use super::queue::{Entry, Overflow, QueueIndex, QueueKind, SubscribeOptions};
 use super::rows::WindowChange;
 use super::{Broker, Delivery, Event, Gate};
@@ -128,6 +130,10 @@ impl Broker {
             let batch = self.ledger.window(now.mono, change, Urgency::Now);
             if let Some(queue) = self.queue_mut(session) {
                 queue.window_batch = batch;
+            }
+            #[cfg(feature = "mutations")]
+            if is_made(Mutation::CompleteBeforeKept) {
+                return Gate::Open;
             }
             return Gate::Batch(batch);
         }
@@ -426,7 +432,10 @@ impl Broker {
         while let Some(queue) = self.queue_mut(index)
             && queue.is_over()
         {
-            let entry = match queue.bounds.overflow {
+            let overflow = queue.bounds.overflow;
+            #[cfg(feature = "mutations")]
+            let overflow = if is_made(Mutation::DropNewest) { Overflow::Reject } else { overflow };
+            let entry = match overflow {
                 Overflow::DropOldest => queue.pop_oldest(),
                 Overflow::Reject => queue.pop_newest(),
             };

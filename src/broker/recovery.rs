@@ -8,6 +8,8 @@ use std::rc::Rc;
 
 use super::collection::UNBOUNDED;
 use super::held::{Held, RETAINED, Stage, TAKER_CONNECTED, TAKER_RETAIN, Taker, TakerSet};
+#[cfg(feature = "mutations")]
+use super::mutation::{Mutation, is_made};
 use super::named::Named;
 use super::queue::{Entry, Flight, InFlight, NEVER, Queue, QueueIndex, QueueKind, Releasing};
 use super::rows::{self, RecordKey, RowKind, SessionRecord, Settled, StoredChange};
@@ -135,6 +137,10 @@ impl Recovered {
         self.recover_messages(&mut broker, now);
         self.recover_windows(&mut broker);
         for index in broker.durable.values().copied().collect::<Vec<_>>() {
+            #[cfg(feature = "mutations")]
+            if is_made(Mutation::RecoverBeyondBounds) {
+                continue;
+            }
             broker.keep_queue_bounds(now, index);
         }
         summary.sessions = broker.sessions.len();
@@ -332,6 +338,10 @@ impl Recovered {
     /// Every queue knows again how far it has settled, also one that holds nothing now: other queues may keep rows
     /// alive that it settled, and the next checkpoint must say so once more.
     fn recover_marks(&self, broker: &Broker) {
+        #[cfg(feature = "mutations")]
+        if is_made(Mutation::ForgetEmptyMarks) {
+            return;
+        }
         for (id, settlements) in &self.settled {
             let Some(queue) = broker.durable.get(id).and_then(|index| broker.queue(*index)) else { continue };
             if let Some((mark, _)) = &settlements.below {

@@ -162,6 +162,10 @@ impl Broker {
             }
             gate = self.queue(index).map_or(Gate::Open, |queue| Gate::Batch(queue.record_batch));
         }
+        #[cfg(feature = "mutations")]
+        if super::mutation::is_made(super::mutation::Mutation::SubscribeBeforeKept) {
+            gate = Gate::Open;
+        }
         self.replay_retained(now, index, filter, options);
         gate
     }

@@ -7,6 +7,8 @@ use super::codec::{
     encode_pingresp, encode_puback, encode_pubcomp, encode_pubrec, encode_suback, encode_unsuback,
 };
 use crate::broker::Gate;
+#[cfg(feature = "mutations")]
+use crate::broker::mutation;
 use crate::ids::BatchNumber;
 use crate::limits;
 
@@ -60,6 +62,11 @@ impl OwedReplies {
 
     /// The next reply that may leave.
     pub fn pop_due(&mut self, persisted: BatchNumber) -> Option<Reply> {
+        #[cfg(feature = "mutations")]
+        if mutation::is_made(mutation::Mutation::ReplyOvertakes) {
+            let due = self.replies.iter().position(|(gate, _)| gate.is_due(persisted))?;
+            self.replies.swap(0, due);
+        }
         let (_, reply) = self.replies.pop_front_if(|(gate, _)| gate.is_due(persisted))?;
         self.bytes -= memory_bytes(&reply);
         Some(reply)

@@ -48,7 +48,10 @@ fn come_to_rest(world: &mut World, present: &[usize]) -> Check {
             moved = true;
         }
         match world.machine.writing {
-            Writing::Idle => {}
+            Writing::Idle => {
+                moved |= world.machine.has_backlog();
+                world.machine.write(&mut world.trace)?;
+            }
             Writing::Handed(_) => {
                 if !world.machine.write(&mut world.trace)? {
                     return Err("the power went in quiet times".into());

@@ -3,7 +3,7 @@
 //! A batch takes its time: it is handed over, later written, later still reported, and the next one fills meanwhile.
 //! At each of these moments the power may go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use gatewayd::broker::{Policy, QueueStatus, Recovered, RecoverySummary};
 use gatewayd::gateway::{Gateway, GatewayPolicy, StoreCondition};
@@ -12,6 +12,7 @@ use gatewayd::store::{Batch, OnCorrupt, Persisted, Store, StoreOptions};
 use gatewayd::time::Now;
 
 use crate::disk::SimDisk;
+use crate::mistakes::{self, Mistake};
 use crate::model::Check;
 use crate::plan::Plan;
 use crate::trace::Trace;
@@ -50,6 +51,9 @@ pub struct Machine {
     closed: Vec<(BatchNumber, u64)>,
     /// What the conservation of copies starts from.
     baseline: u64,
+    mistake: Option<Mistake>,
+    /// Batches that were reported before they were written, by mistake.
+    backlog: VecDeque<Batch>,
     /// The disk failed: the store is to be opened again before anything else.
     pub failing: bool,
     /// A file was damaged, and what memory knows is being written again.
@@ -87,6 +91,8 @@ impl Machine {
                     snapshots: Vec::new(),
                     closed: Vec::new(),
                     baseline: 0,
+                    mistake: plan.mistake,
+                    backlog: VecDeque::new(),
                     failing: false,
                     damaged: false,
                 };
@@ -111,9 +117,13 @@ impl Machine {
             reserve_free: 0,
             on_corrupt: OnCorrupt::Quarantine,
         };
+        let folder = if plan.mistake == Some(Mistake::IgnoreWriteErrors) {
+            mistakes::silent(disk.disk())
+        } else {
+            disk.disk()
+        };
         let failed = |error: String| StartError::Disk(error);
-        let (mut store, found) =
-            Store::open(disk.disk(), options).map_err(|error| failed(error.to_string()))?;
+        let (mut store, found) = Store::open(folder, options).map_err(|error| failed(error.to_string()))?;
         if !found.damage.is_empty() {
             return Err(StartError::Damaged(format!("{:?}", found.damage)));
         }
@@ -144,20 +154,20 @@ impl Machine {
     /// Hands the open batch to the store when it is due and the store is idle.
     pub fn close_batch(&mut self, trace: &mut Trace, now: Now) -> Check {
         if let Some(batch) = self.gateway.close_batch(now) {
-            self.hand_over(trace, batch)?;
+            self.hand_over(trace, now, batch)?;
         }
         Ok(())
     }
 
     /// The same, whether it is due or not.
-    pub fn close_batch_now(&mut self, trace: &mut Trace) -> Check {
+    pub fn close_batch_now(&mut self, trace: &mut Trace, now: Now) -> Check {
         if let Some(batch) = self.gateway.close_batch_now() {
-            self.hand_over(trace, batch)?;
+            self.hand_over(trace, now, batch)?;
         }
         Ok(())
     }
 
-    fn hand_over(&mut self, trace: &mut Trace, batch: Batch) -> Check {
+    fn hand_over(&mut self, trace: &mut Trace, now: Now, batch: Batch) -> Check {
         if !matches!(self.writing, Writing::Idle) {
             return Err("a batch was closed while another was under way".into());
         }
@@ -166,12 +176,25 @@ impl Machine {
         let old = self.snapshots.len().saturating_sub(2);
         self.snapshots.drain(..old);
         self.closed.push((batch.number, trace.step));
+        if self.mistake == Some(Mistake::ReportEarly) {
+            let persisted = Persisted { number: batch.number, bytes_written: 0, syncs: 0, live_bytes: 0 };
+            self.gateway.persisted(now, persisted);
+            self.backlog.push_back(batch);
+            return Ok(());
+        }
         self.writing = Writing::Handed(batch);
         Ok(())
     }
 
     /// The store writes what it was handed. False when the power went.
     pub fn write(&mut self, trace: &mut Trace) -> Result<bool, String> {
+        if let Some(batch) = self.backlog.pop_front() {
+            return match self.store()?.append(batch) {
+                Ok(_) => Ok(!self.disk.power_is_off()),
+                Err(_) if self.disk.power_is_off() => Ok(false),
+                Err(error) => Err(format!("a batch was not written: {error}")),
+            };
+        }
         let Writing::Handed(batch) = std::mem::replace(&mut self.writing, Writing::Idle) else {
             return Ok(true);
         };
@@ -227,6 +250,11 @@ impl Machine {
         Ok(!self.disk.power_is_off())
     }
 
+    /// Batches wait that were reported already.
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
     /// The gateway learns that its batch is on flash. Answers the step at which the batch was closed.
     pub fn report(&mut self, trace: &mut Trace, now: Now) -> Option<u64> {
         let Writing::Written(persisted) = &self.writing else { return None };
@@ -275,8 +303,8 @@ impl Machine {
                 return Ok(self.cut());
             }
             self.report(trace, now);
-            self.close_batch_now(trace)?;
-            if matches!(self.writing, Writing::Idle) && !self.failing {
+            self.close_batch_now(trace, now)?;
+            if matches!(self.writing, Writing::Idle) && !self.failing && !self.has_backlog() {
                 break;
             }
         }

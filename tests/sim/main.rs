@@ -20,7 +20,9 @@ mod client;
 mod disk;
 mod liveness;
 mod machine;
+mod mistakes;
 mod model;
+mod mutations;
 mod network;
 mod payload;
 mod plan;
@@ -32,6 +34,7 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use mistakes::Mistake;
 use trace::show;
 use world::Outcome;
 
@@ -42,12 +45,15 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// Runs a seed; a panic is a finding like any other.
+fn try_run(seed: u64, mistake: Option<Mistake>, shown: bool) -> Result<Outcome, String> {
+    catch_unwind(AssertUnwindSafe(|| world::run(seed, mistake, shown)))
+        .unwrap_or_else(|_| Err("a panic, see above".into()))
+}
+
 /// Runs a seed twice and compares.
 fn run_twice(seed: u64, shown: bool) -> Result<Outcome, String> {
-    let run = |shown| {
-        catch_unwind(AssertUnwindSafe(|| world::run(seed, shown)))
-            .unwrap_or_else(|_| Err("a panic, see above".into()))
-    };
+    let run = |shown| try_run(seed, None, shown);
     let first = run(shown).map_err(|wrong| format!("SIM_SEED={seed}: {wrong}"))?;
     let second = run(false).map_err(|wrong| format!("SIM_SEED={seed}, second run: {wrong}"))?;
     if first == second { Ok(first) } else { Err(format!("SIM_SEED={seed} differs: {first:?} {second:?}")) }

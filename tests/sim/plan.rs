@@ -5,6 +5,8 @@ use std::time::Duration;
 use gatewayd::broker::{Overflow, Policy, QueueBounds};
 use gatewayd::random::Random;
 
+use crate::mistakes::Mistake;
+
 /// The topics of a run.
 pub const TOPICS: [&str; 6] = ["a/x", "a/y", "b/x", "b/y/z", "c", "a"];
 
@@ -52,6 +54,8 @@ pub struct Plan {
     pub qos_weights: [u64; 3],
     pub gateway_bytes_max: u64,
     pub journal_bytes: u64,
+    /// A mistake of the driver, made on purpose.
+    pub mistake: Option<Mistake>,
     /// The session's bounds become narrower after a restart.
     pub narrowing: bool,
     /// A batch waits for the store at least so long, and for its report as long again, in steps at most.
@@ -108,6 +112,7 @@ impl Plan {
                 .unwrap_or([1, 1, 1]),
             gateway_bytes_max: 1 << 20 << random.below(2),
             journal_bytes: 64 << 10,
+            mistake: None,
             narrowing: overflowing && random.below(2) == 0,
             store_delay_max: [1, 3, 10]
                 .get(usize::try_from(random.below(3)).unwrap_or(0))

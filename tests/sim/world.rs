@@ -12,6 +12,7 @@ use crate::checker;
 use crate::client::{Client, Stage, tell_ended};
 use crate::disk::{Fault, SimDisk};
 use crate::machine::{Machine, Snapshot, StartError, Writing};
+use crate::mistakes::Mistake;
 use crate::model::{Check, Model};
 use crate::network::Link;
 use crate::plan::Plan;
@@ -84,9 +85,13 @@ pub struct World {
 const WALL_BEGAN_MS: u64 = 1_791_700_000_000;
 
 /// Runs a seed to its end.
-pub fn run(seed: u64, shown: bool) -> Result<Outcome, String> {
+pub fn run(seed: u64, mistake: Option<Mistake>, shown: bool) -> Result<Outcome, String> {
     let mut random = Random::new(seed);
-    let plan = Plan::of(&mut random);
+    let mut plan = Plan::of(&mut random);
+    plan.mistake = mistake;
+    if mistake == Some(Mistake::IgnoreWriteErrors) {
+        plan.fault_one_in = 40;
+    }
     let mut trace = Trace::new(shown);
     trace.note(format_args!("seed {seed} {plan:?}"));
     let now = Now { mono: Mono(5_000_000), wall: Wall(WALL_BEGAN_MS), wall_trusted: true };
@@ -410,6 +415,9 @@ impl World {
         }
         match &self.machine.writing {
             Writing::Idle => {
+                if self.machine.has_backlog() {
+                    return self.machine.write(&mut self.trace);
+                }
                 if self.random.below(8) == 0 {
                     return self.machine.idle(&mut self.trace);
                 }

@@ -1,0 +1,59 @@
+//! The simulator's own test: it must find each known mistake within a bounded number of seeds.
+
+#[cfg(feature = "mutations")]
+use gatewayd::broker::mutation::{self, Mutation};
+
+use crate::mistakes::Mistake;
+use crate::trace::show;
+use crate::try_run;
+
+/// Seeds within which a mistake must be found.
+const SEEDS_MAX: u64 = 300;
+
+/// Runs seeds until one fails.
+fn find(what: &str, mistake: Option<Mistake>) {
+    for seed in 1..=SEEDS_MAX {
+        if let Err(found) = try_run(seed, mistake, false) {
+            show(format_args!("{what} was found by seed {seed}: {found}"));
+            return;
+        }
+    }
+    panic!("{what} was not found by {SEEDS_MAX} seeds");
+}
+
+#[test]
+fn acknowledging_before_the_batch_is_written_is_found() {
+    find("acknowledging early", Some(Mistake::ReportEarly));
+}
+
+#[test]
+fn ignoring_that_a_write_failed_is_found() {
+    find("ignoring a failed write", Some(Mistake::IgnoreWriteErrors));
+}
+
+#[cfg(feature = "mutations")]
+macro_rules! mutations {
+    ($($name:ident => $mutation:ident)*) => {$(
+        #[test]
+        fn $name() {
+            mutation::make(Some(Mutation::$mutation));
+            find(stringify!($mutation), None);
+            mutation::make(None);
+        }
+    )*};
+}
+
+#[cfg(feature = "mutations")]
+mutations! {
+    completing_a_release_before_it_is_kept_is_found => CompleteBeforeKept
+    forgetting_an_owed_release_is_found => ForgetOwedRelease
+    releasing_before_the_receipt_is_kept_is_found => ReleaseBeforeKept
+    delivering_once_before_the_identifier_is_kept_is_found => DeliverBeforeKept
+    dropping_the_newest_is_found => DropNewest
+    recovering_beyond_the_bounds_is_found => RecoverBeyondBounds
+    settling_by_content_is_found => SettleByContent
+    a_reply_that_overtakes_is_found => ReplyOvertakes
+    granting_before_the_subscription_is_kept_is_found => SubscribeBeforeKept
+    forgetting_the_mark_of_an_empty_queue_is_found => ForgetEmptyMarks
+    forgetting_that_a_value_was_replaced_is_found => ForgetReplacedValues
+}
