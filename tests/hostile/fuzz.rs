@@ -1,5 +1,7 @@
 //! Seeded damage to valid conversations, and valid packets in any order. `HOSTILE_SEED=n` repeats one seed.
 
+#![expect(clippy::cast_possible_truncation, reason = "random numbers below small bounds")]
+
 use std::time::Duration;
 
 use crate::bystanders::{exchange, world};
