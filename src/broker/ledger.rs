@@ -3,6 +3,9 @@
 //! Collects the changes of a round, decides when a batch closes (gates, elision, the flash budget), encodes it, and
 //! trims. Knows rows and takers; leaves routing to `broker` and the disk to `store`. Row bodies: `rows`.
 
+mod elided;
+mod recovered;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -58,6 +61,8 @@ pub(super) struct Ledger {
     last_id: u64,
 
     pending: Vec<Rc<Held>>,
+    /// Some of them are settled: they need no flash, and do not count to the next two.
+    settled_pending: usize,
     pending_bytes: usize,
     pending_rows: usize,
     /// Rows handed to the store and not yet on flash.
@@ -102,6 +107,7 @@ impl Ledger {
             in_flight: None,
             last_id: 0,
             pending: Vec::new(),
+            settled_pending: 0,
             pending_bytes: 0,
             pending_rows: 0,
             in_flight_bytes: 0,
@@ -153,6 +159,8 @@ impl Ledger {
             self.pending_bytes += charge;
             self.pending_rows += rows_of(charge);
             self.pending.push(Rc::clone(held));
+        } else if held.stage.get() == Stage::Pending && held.is_settled() {
+            self.needs_flash_again(held);
         }
         held.owed.set(held.owed.get() + 1);
         held.takers.borrow_mut().push(Taker { queue, flags });
@@ -361,11 +369,9 @@ impl Ledger {
         self.commits += 1;
         let mut batch = builder.finish();
         batch.min_live_key = checkpoint.then(|| self.oldest_live_key());
-        let waiting = self.pending.iter().map(|held| held.message.charge());
-        let waiting_bytes = waiting.clone().sum();
-        self.pending_rows = waiting.map(rows_of).sum();
-        self.in_flight_bytes = self.pending_bytes.saturating_sub(waiting_bytes);
-        self.pending_bytes = waiting_bytes;
+        let before = self.pending_bytes;
+        self.count_pending();
+        self.in_flight_bytes = before.saturating_sub(self.pending_bytes);
         self.urgent = !self.pending.is_empty();
         self.in_flight = Some(self.open);
         self.open = self.open.next();
@@ -405,46 +411,6 @@ impl Ledger {
         self.dead.retain(|place| !replaced.contains(&place.key));
         let there = |place: Place| if salvaged.contains(&place.key) { place } else { Place::default() };
         self.replaced = places.into_iter().map(there).collect();
-    }
-
-    // Recovery.
-
-    /// A message row that was found at start, with its takers counted.
-    pub fn recovered_message(&mut self, held: &Rc<Held>) {
-        self.live_bytes += stored_bytes(rows::message_bytes(&held.message));
-        self.live_messages += 1;
-        self.live.push_back(Rc::clone(held));
-    }
-
-    /// A taker set that a live message refers to was found at start.
-    pub const fn recovered_set(&mut self, bytes: u64) {
-        self.live_bytes += bytes;
-    }
-
-    /// A row that nobody needs was found at start.
-    pub fn recovered_dead(&mut self, place: Place, bytes: usize) {
-        self.dead.push(place);
-        self.dead_bytes += stored_bytes(bytes);
-    }
-
-    pub fn recovered_record(&mut self, key: RecordKey, place: Place, bytes: usize) {
-        if let Some((old, old_bytes)) = self.records.insert(key, (place, stored_bytes(bytes))) {
-            self.dead.push(old);
-            self.dead_bytes += old_bytes;
-        } else {
-            self.live_bytes += stored_bytes(bytes);
-        }
-    }
-
-    /// A settlement, join or window row: replaced by the next checkpoint, which comes with the next commit.
-    pub fn recovered_delta(&mut self, place: Place, bytes: usize) {
-        self.deltas.push((place, stored_bytes(bytes)));
-        self.live_bytes += stored_bytes(bytes);
-        self.commits_since_checkpoint = CHECKPOINT_COMMITS;
-    }
-
-    pub fn recovered_unretained(&mut self, key: RowKey) {
-        self.unretained_keys.insert(key);
     }
 
     /// Bytes written since the budget began, for `status`.
@@ -653,6 +619,8 @@ impl Ledger {
             }
             self.live_messages -= 1;
             self.forget_dead_rows();
+        } else if held.stage.get() == Stage::Pending {
+            self.needs_no_flash(held);
         }
         held.waiter.get().is_some()
     }

@@ -182,3 +182,29 @@ fn a_power_cut_while_the_flash_fails_loses_nothing_acknowledged() {
     world.cut_power();
     assert!((10..=11).contains(&world.recovery.queued), "{}", world.recovery.queued);
 }
+
+/// Consumers that acknowledge at once free their publishers without the flash, for as long as it fails: what they have
+/// settled fills no memory and holds nobody back.
+#[test]
+fn elided_messages_go_on_while_the_flash_fails() {
+    let mut world = world();
+    world.send("fast", "CONNECT client=fast clean=0");
+    world.send("fast", "SUBSCRIBE id=1 filter=fast qos=1");
+    world.pass(Duration::from_secs(2));
+    world.fail(Fault::Io);
+    world.send("pub", "PUBLISH topic=fast qos=1 id=1 payload=x");
+    world.send("fast", "PUBACK id=1");
+    world.lines();
+    for n in 2..=1500_u32 {
+        world.send("pub", &format!("PUBLISH topic=fast qos=1 id={n} payload=x*20000"));
+        world.send("fast", &format!("PUBACK id={n}"));
+        let lines = world.lines();
+        assert!(lines.contains(&format!("< pub PUBACK id={n}")), "message {n}");
+        let memory = world.figure("memory_bytes");
+        assert!(memory < 12 << 20, "{memory} bytes");
+    }
+    world.heal();
+    world.pass(Duration::from_secs(1));
+    world.cut_power();
+    assert_eq!(world.recovery.queued, 0);
+}
