@@ -21,8 +21,6 @@ use crate::time::Now;
 pub(super) struct Transaction {
     pub published: Vec<Pending>,
     pub settled: Vec<Settling>,
-    /// Bytes of what was published.
-    pub bytes: usize,
 }
 
 #[derive(Debug)]

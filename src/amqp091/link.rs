@@ -1,6 +1,7 @@
 //! What the channels of one connection share: its output, who it is, the replies that it owes.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -56,6 +57,8 @@ pub(super) struct Link {
     /// Octets of the largest frame, overhead included.
     pub frame_bytes_max: usize,
     pub cancel_notify: bool,
+    /// Bytes of contents that are not whole yet, and of what waits for a commit.
+    pub assembling: Rc<Cell<usize>>,
     confirms: VecDeque<Confirm>,
     /// A reply that waits for the flash. Nothing that comes after its request is handled before it has left.
     held_reply: Option<(Gate, Vec<u8>)>,
@@ -73,6 +76,7 @@ impl Link {
             user: None,
             frame_bytes_max: FRAME_MAX_BYTES,
             cancel_notify: false,
+            assembling: Rc::default(),
             confirms: VecDeque::new(),
             held_reply: None,
             next_serial: 0,
@@ -177,6 +181,32 @@ impl Link {
         if let Some((channel, delivery_tag, multiple)) = run {
             self.send(channel, &basic::Ack { delivery_tag, multiple });
         }
+    }
+}
+
+/// Bytes that one connection may have in memory before anything of it is routed.
+const ASSEMBLING_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// A share of what a connection may have in memory; given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    bytes: usize,
+    total: Rc<Cell<usize>>,
+}
+
+impl Reserved {
+    /// `None` when the connection has taken its share.
+    pub fn new(link: &Link, bytes: usize) -> Option<Self> {
+        let total =
+            link.assembling.get().checked_add(bytes).filter(|total| *total <= ASSEMBLING_BYTES_MAX)?;
+        link.assembling.set(total);
+        Some(Self { bytes, total: Rc::clone(&link.assembling) })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.total.set(self.total.get().saturating_sub(self.bytes));
     }
 }
 

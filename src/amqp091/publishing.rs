@@ -12,7 +12,7 @@ use super::codec::{
 use super::consuming::REPLY_TO;
 use super::delivering::{copy_headers, send_return};
 use super::fault::Fault;
-use super::link::{Context, Link};
+use super::link::{Context, Link, Reserved};
 use crate::broker::{ExchangeIndex, Routed};
 use crate::message::{Annotations, Assurance, Message, PROPERTIES_AMQP091, swap_separators};
 
@@ -24,6 +24,7 @@ pub(super) struct Content {
     mandatory: bool,
     header: Option<Header>,
     body: Vec<u8>,
+    reserved: Option<Reserved>,
 }
 
 #[derive(Debug)]
@@ -40,13 +41,12 @@ pub(super) struct Pending {
     message: Message,
     also: Vec<Box<str>>,
     mandatory: bool,
+    /// Its share of the connection's memory while it waits for a commit.
+    reserved: Option<Reserved>,
 }
 
 /// Further addresses that one message may have.
 const ALSO_MAX: usize = 1000;
-
-/// Bytes that a transaction may hold.
-const TRANSACTION_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The longest time to live or delay, as RabbitMQ has it: it fits 32 bits.
 pub(super) const MILLISECONDS_MAX: u64 = 0xffff_ffff;
@@ -77,8 +77,14 @@ impl Channel {
         }
         let address = swap_separators(&routing_key).into_boxed_str();
         check_rights(link, context, exchange, &address)?;
-        self.content =
-            Some(Content { exchange, address, mandatory: publish.mandatory, header: None, body: Vec::new() });
+        self.content = Some(Content {
+            exchange,
+            address,
+            mandatory: publish.mandatory,
+            header: None,
+            body: Vec::new(),
+            reserved: None,
+        });
         Ok(())
     }
 
@@ -103,6 +109,7 @@ impl Channel {
         properties.push(PROPERTIES_AMQP091);
         properties.extend_from_slice(header.encoded_properties);
         let body_bytes = usize::try_from(header.body_bytes).unwrap_or(usize::MAX);
+        content.reserved = Some(Reserved::new(link, body_bytes).ok_or_else(too_much)?);
         content.header = Some(Header { body_bytes, properties: properties.into() });
         if body_bytes == 0 {
             return self.finish(link, context, Bytes::new());
@@ -158,12 +165,10 @@ impl Channel {
         for address in &also {
             check_rights(link, context, exchange, address)?;
         }
-        let pending = Pending { exchange, message, also, mandatory };
+        let mut pending = Pending { exchange, message, also, mandatory, reserved: None };
         if let Some(transaction) = &mut self.transaction {
-            transaction.bytes += pending.message.charge() + TRANSACTION_OVERHEAD;
-            if transaction.bytes > TRANSACTION_BYTES_MAX {
-                return Err(Fault::precondition("transaction is too large"));
-            }
+            let bytes = pending.message.charge() + TRANSACTION_OVERHEAD;
+            pending.reserved = Some(Reserved::new(link, bytes).ok_or_else(too_much)?);
             transaction.published.push(pending);
             return Ok(());
         }
@@ -177,7 +182,8 @@ impl Channel {
 
     /// Routes a message; what nobody wants goes back if it was to.
     pub(super) fn route(&self, link: &mut Link, context: &mut Context<'_>, pending: Pending) -> Routed {
-        let Pending { exchange, message, also, mandatory } = pending;
+        let Pending { exchange, message, also, mandatory, reserved } = pending;
+        drop(reserved);
         let returned = mandatory.then(|| message.clone());
         let connection = self.confirm.is_some().then_some(link.id);
         let routed = context.broker.publish_to(context.now, exchange, message, &also, connection);
@@ -248,6 +254,10 @@ impl Channel {
 
 /// What each message of a transaction costs beside its bytes.
 const TRANSACTION_OVERHEAD: usize = 256;
+
+fn too_much() -> Fault {
+    Fault::new(ReplyCode::ResourceError, "too many bytes of contents that are not complete or not committed")
+}
 
 fn exchange_in_message(context: &Context<'_>, exchange: ExchangeIndex) -> Option<Rc<str>> {
     if exchange == ExchangeIndex::SHARED { None } else { context.broker.exchange_name(exchange).cloned() }

@@ -13,8 +13,8 @@ use crate::time::{Mono, Now};
 /// Queues are looked at this long after something in them has come due, so that many cost one wake-up.
 const PRECISION: Duration = Duration::from_millis(5);
 
-/// Messages that one call may move on; the rest goes with the next.
-const MOVES_MAX: usize = 10_000;
+/// Expired messages that one look takes out; the next look follows at once.
+const EXPIRED_MAX: usize = 1000;
 
 /// A message on its way from the queue in which it died.
 #[derive(Debug)]
@@ -56,6 +56,10 @@ impl Broker {
         let mut annotations = message.annotations.take().unwrap_or_default();
         let mut avoid = Vec::new();
         let was_rejected = annotations.deaths.iter().any(|death| death.reason == DeathReason::Rejected);
+        if annotations.is_full() && reason != DeathReason::Rejected {
+            // A way that long is a circle through more queues than are remembered.
+            return false;
+        }
         let mut addresses = vec![message.address.clone()];
         addresses.append(&mut annotations.also);
         annotations.delay_ms = None;
@@ -83,8 +87,7 @@ impl Broker {
 
     /// Routes what has died since the last call. A message that dies again on the way is routed in turn.
     pub(super) fn bury_dead(&mut self, now: Now) {
-        for _ in 0..MOVES_MAX {
-            let Some(dead) = self.dead.pop_front() else { return };
+        while let Some(dead) = self.dead.pop_front() {
             let Some(exchange) = self.exchanges.find(&dead.exchange) else {
                 self.counters.unrouted += 1;
                 continue;
@@ -106,8 +109,9 @@ impl Broker {
     /// Takes the messages out that have expired. With `inclusive` also those that expire at this moment, for which
     /// no consumer was free.
     pub(super) fn expire_heads(&mut self, now: Now, index: QueueIndex, inclusive: bool) {
+        let expired_max = if inclusive { EXPIRED_MAX } else { usize::MAX };
         let until = if inclusive { now.mono } else { Mono(now.mono.0.saturating_sub(1)) };
-        loop {
+        for _ in 0..expired_max {
             let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
             let Some(named) = &mut queue.named else { return };
             let Some(entry) = named.pop_expired(&mut queue.ready, until) else { return };

@@ -243,6 +243,14 @@ impl Named {
         Some(entry)
     }
 
+    /// The message that came last, of the lowest priority.
+    pub fn pop_newest(&mut self, ready: &mut VecDeque<Entry>) -> Option<Entry> {
+        let mut levels = std::iter::once(ready).chain(&mut self.overtaking);
+        let entry = levels.find_map(VecDeque::pop_back)?;
+        self.ready_bytes -= entry.charge();
+        Some(entry)
+    }
+
     /// The message whose turn it is, to look at.
     pub fn front<'a>(&'a self, ready: &'a VecDeque<Entry>) -> Option<&'a Entry> {
         self.levels(ready).find_map(VecDeque::front)

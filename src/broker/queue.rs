@@ -316,7 +316,10 @@ impl Queue {
 
     /// The newest message, for a queue that refuses what does not fit.
     pub fn pop_newest(&mut self) -> Option<Entry> {
-        let entry = self.ready.pop_back()?;
+        let entry = match &mut self.named {
+            None => self.ready.pop_back()?,
+            Some(named) => named.pop_newest(&mut self.ready)?,
+        };
         self.handed = self.handed.min(self.popped + self.ready.len() as u64);
         self.discharge(&entry);
         Some(entry)

@@ -64,7 +64,7 @@ impl Broker {
         }
         named.add_consumer(subscriber);
         named.used_at = now.mono;
-        self.dispatch(now, index);
+        self.hand_over(now, index);
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Broker {
         }
         self.arm(now.mono, index);
         if self.named(index).is_some_and(|named| named.settings().single_active) {
-            self.dispatch(now, index);
+            self.hand_over(now, index);
         }
     }
 
@@ -98,19 +98,21 @@ impl Broker {
         if let Some(consumer) = named.consumers.iter_mut().find(|consumer| consumer.is(connection, handle)) {
             consumer.subscriber.credit_max = credit_max;
         }
-        self.dispatch(now, index);
+        self.hand_over(now, index);
     }
 
     /// Hands over what credit allows: a consumer's output or shared credit has room again.
     pub fn hand_over(&mut self, now: Now, index: QueueIndex) {
         self.dispatch(now, index);
+        self.bury_dead(now);
     }
 
     /// The next message, for one who asks for it.
     pub fn get(&mut self, now: Now, index: QueueIndex, settled: bool) -> Option<Got> {
         self.expire_heads(now, index, false);
+        self.bury_dead(now);
         let queue = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut)?;
-        let Some(named) = &mut queue.named else { return None };
+        let named = queue.named.as_mut()?;
         named.used_at = now.mono;
         let entry = named.pop(&mut queue.ready)?;
         let (held, redelivered) = (Rc::clone(&entry.held), entry.redelivered);

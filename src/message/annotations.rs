@@ -74,6 +74,12 @@ impl Annotations {
         self.deaths.truncate(DEATHS_MAX);
     }
 
+    /// True when as many deaths are remembered as can be.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.deaths.len() >= DEATHS_MAX
+    }
+
     /// Bytes that they are charged, an upper bound of their stored form.
     #[must_use]
     pub fn charge(&self) -> usize {
