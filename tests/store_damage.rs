@@ -25,7 +25,7 @@ struct Aged {
 }
 
 fn age(options: StoreOptions, batches: u64, rows: usize, clean: bool) -> Aged {
-    let disk = SimDisk::new(1);
+    let mut disk = SimDisk::new(1);
     let mut random = Random::new(2);
     let (mut store, _) = Store::open(disk.disk(), options.clone()).unwrap();
     let mut model = Model::default();
@@ -44,6 +44,8 @@ fn age(options: StoreOptions, batches: u64, rows: usize, clean: bool) -> Aged {
         store.close(Some(b"the essentials")).unwrap();
     } else {
         store.write_essentials(b"the essentials").unwrap();
+        // As a kill would leave it: without what dropping the store still writes.
+        disk = disk.copy(3);
     }
     Aged { disk, options, model, ever }
 }
@@ -98,11 +100,12 @@ fn has_piece(bytes: &[u8], place: Place) -> bool {
     })
 }
 
-/// Flips a byte in pages of the row log in turn; returns (opens with damage, most rows missing, most rows back).
-fn flip_log_pages(aged: &Aged, step: usize) -> (u64, usize, usize) {
+/// Flips a byte in pages of the row log in turn; returns how often damage was told, how often it was that redb fell
+/// back, most rows missing, most rows back.
+fn flip_log_pages(aged: &Aged, step: usize) -> (usize, usize, usize, usize) {
     let content = aged.disk.content(LOG).unwrap();
     let mut random = Random::new(4);
-    let (mut damaged, mut most_missing, mut most_back) = (0, 0, 0);
+    let (mut damaged, mut fell_back, mut most_missing, mut most_back) = (0, 0, 0, 0);
     for (number, page) in content.chunks(PAGE).enumerate().step_by(step) {
         let used = page.iter().rposition(|&byte| byte != 0).map_or(PAGE, |last| last + 1);
         let at = random.below(used as u64);
@@ -114,6 +117,7 @@ fn flip_log_pages(aged: &Aged, step: usize) -> (u64, usize, usize) {
         for place in &found.missing {
             assert!(has_piece(page, *place), "{what}: row {place:?} is missing, {:?}", found.recovery);
         }
+        fell_back += usize::from(found.recovery.damage.iter().any(|text| text.contains("fell back")));
         if !found.recovery.damage.is_empty() {
             assert!(disk.exists("gateway.redb.damaged-1"), "{what}: {:?}", found.recovery);
             damaged += 1;
@@ -121,7 +125,7 @@ fn flip_log_pages(aged: &Aged, step: usize) -> (u64, usize, usize) {
         most_missing = most_missing.max(found.missing.len());
         most_back = most_back.max(found.back);
     }
-    (damaged, most_missing, most_back)
+    (damaged, fell_back, most_missing, most_back)
 }
 
 #[test]
@@ -129,9 +133,12 @@ fn a_flipped_byte_in_any_page_of_the_row_log_costs_at_most_that_page() {
     for clean in [true, false] {
         let aged = age(small(), 400, 300, clean);
         let found = flip_log_pages(&aged, 1);
-        println!("clean {clean}: damaged, most missing, most back {found:?} of {}", aged.model.rows.len());
-        assert!(found.0 > 20 && found.1 < 100);
-        assert!(found.2 < aged.model.rows.len() / 2, "too much came back");
+        println!(
+            "clean {clean}: damaged, fell back, most missing, most back {found:?} of {}",
+            aged.model.rows.len()
+        );
+        assert!(found.0 > 20 && (clean || found.1 > 0) && found.2 < 100);
+        assert!(found.3 < aged.model.rows.len() / 2, "too much came back");
     }
 }
 
@@ -154,24 +161,21 @@ fn the_same_holds_for_a_deeper_tree() {
     store.close(None).unwrap();
     aged.ever.extend(aged.model.rows.clone());
     let found = flip_log_pages(&aged, 19);
-    println!("deep: damaged, most missing, most back {found:?} of {}", aged.model.rows.len());
-    assert!(found.0 > 10 && found.1 < 100);
+    println!("deep: damaged, fell back, most missing, most back {found:?} of {}", aged.model.rows.len());
+    assert!(found.0 > 10 && found.2 < 100);
 }
 
 #[test]
-fn a_flip_of_any_byte_of_the_row_logs_header_costs_nothing() {
+fn a_flip_of_any_byte_of_the_row_logs_header_loses_nothing() {
     for clean in [true, false] {
         let aged = age(small(), 400, 300, clean);
         for at in 0..320 {
             let disk = aged.disk.copy(at);
             disk.flip(LOG, at, 1 << (at % 8));
             let found = outcome(&aged, &disk, &format!("clean {clean} byte {at}"));
-            assert_eq!(
-                (found.missing.len(), found.back),
-                (0, 0),
-                "clean {clean} byte {at}: {:?}",
-                found.recovery
-            );
+            // What the last apply removed may come back, when only the commit before it can be read.
+            let back_max = if clean { 0 } else { 60 };
+            assert!(found.missing.is_empty() && found.back <= back_max, "byte {at}: {:?}", found.recovery);
         }
     }
 }

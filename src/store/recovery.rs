@@ -300,7 +300,7 @@ impl Opening<'_> {
     }
 
     fn rebuild(&mut self, damaged: &dyn File, expected: BatchNumber, scan: &Scan) -> Result<Log, OpenError> {
-        let mut salvage = Salvage::scan(damaged)?;
+        let mut salvage = Salvage::scan(damaged, expected)?;
         let newest = salvage.marker.unwrap_or_default();
         let applied = newest.applied.max(expected);
         let marker = Marker { applied, charged: 0, rebuilt: true, ..newest };

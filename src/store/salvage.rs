@@ -2,7 +2,7 @@
 //!
 //! Owns finding them. Leaves the form of redb's pages to `redb_page` and what becomes of the rows to `recovery`.
 //!
-//! First the tree of the newer commit is walked (of the older one when its root is damaged). Where the walk finds
+//! First the tree of the newest commit is walked whose marker is what it should be, else of the newest there is. Where the walk finds
 //! anything that does not fit, the range of keys concerned is in doubt, and the whole file is searched for leaves with
 //! rows in that range: among them are older copies of pages, so that a row may come back that was deleted already, but
 //! only in that range. A row is taken when its page has the form of a leaf and the piece verifies; bytes inside a body
@@ -41,11 +41,11 @@ struct Found {
 }
 
 impl Salvage {
-    /// Goes through the file.
-    pub(super) fn scan(file: &dyn File) -> io::Result<Self> {
+    /// Goes through the file, which should have applied batch `expected`.
+    pub(super) fn scan(file: &dyn File, expected: BatchNumber) -> io::Result<Self> {
         let mut salvage = Self::default();
         let pages = u32::try_from(file.len()?.checked_div(PAGE).unwrap_or(0)).unwrap_or(u32::MAX);
-        salvage.walk_tree(file);
+        salvage.walk_tree(file, expected);
         if !salvage.doubt.is_empty() {
             for page in 0..pages {
                 salvage.search(file, page);
@@ -94,23 +94,29 @@ impl Salvage {
         !self.doubt.is_empty()
     }
 
-    fn walk_tree(&mut self, file: &dyn File) {
+    fn walk_tree(&mut self, file: &dyn File, expected: BatchNumber) {
         let lists = read_page(file, None).map(|page| table_lists(&page)).unwrap_or_default();
-        for (index, list) in lists.into_iter().enumerate() {
-            let root = read_page(file, Some(list)).and_then(|page| log_root(&page));
-            let Some(root) = root.filter(|root| is_node(file, *root)) else {
-                continue;
-            };
-            self.walk(file, root, 0..=u64::MAX, DEPTH_MAX);
-            if index > 0 {
-                // The older commit: what the newer one added may be anywhere.
-                let applied = self.marker.map_or(BatchNumber(0), |marker| marker.applied);
-                self.doubt.push(RowKey::new(applied.next(), 0).0..=u64::MAX);
-                self.doubt.push(0..=0);
-            }
+        let root_of = |list| read_page(file, Some(list)).and_then(|page| log_root(&page));
+        let roots = lists.into_iter().filter_map(root_of).filter(|root| is_node(file, *root));
+        // Best a tree that holds what it should; then one whose marker is damaged; then the newest of older ones,
+        // which is also what a damaged reference may lead to.
+        let rank = |root: &u32| match marker_below(file, *root) {
+            Some(marker) if marker.applied >= expected => (2, marker.applied),
+            None => (1, expected),
+            Some(marker) => (0, marker.applied),
+        };
+        let best = roots.rev().max_by_key(rank);
+        let Some(root) = best else {
+            self.doubt.push(0..=u64::MAX);
             return;
+        };
+        self.walk(file, root, 0..=u64::MAX, DEPTH_MAX);
+        let applied = self.marker.map_or(BatchNumber(0), |marker| marker.applied);
+        if applied < expected {
+            // What later commits added may be anywhere.
+            self.doubt.push(RowKey::new(applied.next(), 0).0..=u64::MAX);
+            self.doubt.push(0..=0);
         }
-        self.doubt.push(0..=u64::MAX);
     }
 
     /// Walks the tree below a page whose keys should lie in `range`. False when some did not.
@@ -235,6 +241,22 @@ enum Taken {
     Yes,
     OutOfRange,
     Damaged,
+}
+
+/// The marker of the tree below a page.
+fn marker_below(file: &dyn File, root: u32) -> Option<Marker> {
+    let mut number = root;
+    for _ in 0..DEPTH_MAX {
+        let page = read_page(file, Some(number))?;
+        match Node::read(&page)? {
+            Node::Branch { children, .. } => number = (*children.first()?)?,
+            Node::Leaf(entries) => {
+                let &(_, start, end) = entries.first()?;
+                return Marker::read(page.get(start..end)?)?.ok();
+            }
+        }
+    }
+    None
 }
 
 fn is_node(file: &dyn File, number: u32) -> bool {
