@@ -62,9 +62,9 @@ impl Endpoint {
         if rest.is_empty() {
             return;
         }
-        let room = self.needed.max(rest.len());
+        let wanted = self.needed.saturating_sub(self.input.len()).max(rest.len());
         // The length is the peer's claim: believed only as far as bytes keep coming.
-        self.input.reserve(room.min(rest.len() + crate::limits::READ_BYTES_MAX));
+        self.input.reserve(wanted.min(2 * rest.len()));
         self.input.extend_from_slice(rest);
     }
 }
@@ -151,4 +151,24 @@ impl Connections {
 #[expect(clippy::cast_possible_truncation, reason = "an id is two 32-bit halves")]
 const fn parts(id: ConnectionId) -> (u32, u32) {
     (id.0 as u32, (id.0 >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CVE-2017-7651: what a peer announces sets nothing aside.
+    #[test]
+    fn kept_input_takes_memory_by_what_came() {
+        let mut connections = Connections::default();
+        let accept = Accept { allow_anonymous: true, peer: "peer".into() };
+        let id = connections.insert(Mono(0), Protocol::Mqtt, accept);
+        let endpoint = connections.get_mut(id).expect("it was inserted");
+        endpoint.needed = 256 * 1024 * 1024;
+        for piece in [1, 10, 100, 5000, 60_000, 1, 60_000] {
+            endpoint.keep(&vec![0; piece]);
+            let (len, capacity) = (endpoint.input.len(), endpoint.input.capacity());
+            assert!(capacity <= 4 * len + 64, "{capacity} bytes for {len}");
+        }
+    }
 }
