@@ -146,7 +146,7 @@ impl Machine {
             inflight_max: plan.inflight_max,
             memory_max: 128 << 20,
             id: "sim".into(),
-            flush_intervals: std::collections::BTreeMap::new(),
+            flush_intervals: BTreeMap::new(),
         };
         Ok((store, Gateway::new(policy, None, None, broker, summary, seed, now), summary))
     }
