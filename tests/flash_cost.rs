@@ -37,7 +37,17 @@ fn cost(batch: usize, fan_out: usize) -> (u64, f64) {
             before = (world.disk.bytes_written(), world.disk.syncs(), world.batches);
         }
         let publish = |id: usize| {
-            let mut packet = vec![0x32, 107, 0, 3, b'a', b'/', b'b', 0, u8::try_from(id + 1).unwrap()];
+            let mut packet = vec![
+                0x32,
+                107,
+                0,
+                3,
+                b'a',
+                b'/',
+                b'b',
+                0,
+                u8::try_from(id + 1).expect("the counts are small"),
+            ];
             packet.extend_from_slice(&[b'x'; 100]);
             packet
         };
@@ -45,7 +55,7 @@ fn cost(batch: usize, fan_out: usize) -> (u64, f64) {
         world.send_bytes("p", &packets);
         for n in 0..fan_out {
             let acknowledge = |id: usize| {
-                let tag = u16::try_from((round * batch + id) % 65_535 + 1).unwrap();
+                let tag = u16::try_from((round * batch + id) % 65_535 + 1).expect("the counts are small");
                 let [high, low] = tag.to_be_bytes();
                 [0x40, 2, high, low]
             };
@@ -55,14 +65,14 @@ fn cost(batch: usize, fan_out: usize) -> (u64, f64) {
     }
     assert_eq!(world.figure("sessions.queued"), 0, "every message was acknowledged by every subscriber");
     assert_eq!(world.figure("flash.elided"), 0, "every message was written");
-    let messages = u64::try_from(COUNTED * batch).unwrap();
+    let messages = u64::try_from(COUNTED * batch).expect("the counts are small");
     let bytes = (world.disk.bytes_written() - before.0) / messages;
     let batches = world.batches - before.2;
-    assert!(batches >= u64::try_from(COUNTED).unwrap(), "a batch for each burst");
+    assert!(batches >= u64::try_from(COUNTED).expect("the counts are small"), "a batch for each burst");
     (
         bytes,
-        f64::from(u32::try_from(world.disk.syncs() - before.1).unwrap())
-            / f64::from(u32::try_from(batches).unwrap()),
+        f64::from(u32::try_from(world.disk.syncs() - before.1).expect("the counts are small"))
+            / f64::from(u32::try_from(batches).expect("the counts are small")),
     )
 }
 
