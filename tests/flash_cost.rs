@@ -1,6 +1,8 @@
 //! What a QoS 1 message costs the flash over its whole life, through the whole gateway: written once whatever the
 //! fan-out, settled by every subscriber, trimmed. Counted on the simulated disk, so the figures are exact.
 
+#![expect(clippy::print_stderr, reason = "the figures are what the test is for")]
+
 mod support;
 
 use std::time::Duration;
