@@ -58,6 +58,7 @@ pub struct Machine {
     pub failing: bool,
     /// A file was damaged, and what memory knows is being written again.
     pub damaged: bool,
+    pub written_anew: u64,
 }
 
 /// What stopped a start.
@@ -95,6 +96,7 @@ impl Machine {
                     backlog: VecDeque::new(),
                     failing: false,
                     damaged: false,
+                    written_anew: 0,
                 };
                 machine.baseline = machine.balance();
                 Ok(machine)
@@ -234,6 +236,7 @@ impl Machine {
                 Ok(salvaged) => {
                     trace.note(format_args!("the store is written anew: {salvaged:?}"));
                     self.damaged = true;
+                    self.written_anew += 1;
                     // The batch under way is void; one that was handed over meanwhile is, too.
                     self.writing = Writing::Idle;
                     self.snapshots.clear();

@@ -36,6 +36,8 @@ pub struct Plan {
     pub kill_one_in: u64,
     /// The disk fails an operation once in so many steps; 0 = never.
     pub fault_one_in: u64,
+    /// The medium changes bytes, and an operation fails soon after, once in so many steps; 0 = never.
+    pub damage_one_in: u64,
     /// The disk is full for a while once in so many steps; 0 = never.
     pub full_one_in: u64,
     /// Disk operations until the power goes, at most.
@@ -73,8 +75,8 @@ impl Plan {
         let session_bounds = QueueBounds { messages_max, bytes_max, overflow: Overflow::DropOldest };
         let large = random.below(3) == 0;
         let session_expiry_max = (random.below(5) == 0).then(|| Duration::from_secs(20 + random.below(200)));
-        let flash_quota_bytes = if random.below(8) == 0 { 20_000 + random.below(80_000) } else { u64::MAX };
-        let memory_max = if random.below(8) == 0 { 4_000 + random.below(60_000) } else { 128 << 20 };
+        let flash_quota_bytes = if random.below(8) == 0 { 40_000 + random.below(80_000) } else { u64::MAX };
+        let memory_max = if random.below(8) == 0 { 24_000 + random.below(60_000) } else { 128 << 20 };
         Self {
             clients,
             rounds: 2 + below32(random, 5),
@@ -82,6 +84,7 @@ impl Plan {
             clean_stop_one_in: 6,
             kill_one_in: 6,
             fault_one_in: if random.below(4) == 0 { 40 + random.below(400) } else { 0 },
+            damage_one_in: if random.below(6) == 0 { 200 + random.below(400) } else { 0 },
             full_one_in: if random.below(6) == 0 { 300 + random.below(600) } else { 0 },
             cut_operations_max: 4 + random.below(120),
             policy: Policy {

@@ -35,6 +35,10 @@ pub struct Outcome {
     pub deliveries: u64,
     pub batches: u64,
     pub lost: u64,
+    /// Messages that needed no flash at all.
+    pub elided: u64,
+    /// Damaged files that were written anew from memory.
+    pub written_anew: u64,
 }
 
 impl Outcome {
@@ -51,6 +55,8 @@ impl Outcome {
         self.deliveries += other.deliveries;
         self.batches += other.batches;
         self.lost += other.lost;
+        self.elided += other.elided;
+        self.written_anew += other.written_anew;
     }
 }
 
@@ -482,6 +488,9 @@ impl World {
             }
             self.outcome.faults += 1;
         }
+        if self.plan.damage_one_in > 0 && self.random.below(self.plan.damage_one_in) == 0 {
+            self.damage(&disk);
+        }
         if self.plan.full_one_in > 0 && self.random.below(self.plan.full_one_in) == 0 {
             self.trace.note(format_args!("the disk is full"));
             disk.set_capacity(disk.used_bytes());
@@ -490,6 +499,24 @@ impl World {
         } else if self.full_until > 0 && self.full_until <= step {
             self.end_of_full_disk();
         }
+    }
+
+    /// A few bytes of a file change on the medium, and the next operations fail, so that the file is looked at.
+    fn damage(&mut self, disk: &SimDisk) {
+        let names = ["gateway.redb", "gateway.journal"];
+        let name = names.get(usize::from(self.random.below(2) == 0)).copied().unwrap_or_default();
+        let content = disk.content(name).unwrap_or_default();
+        for _ in 0..1 + self.random.below(6) {
+            // Where something is written, not in the empty part.
+            let from = usize::try_from(self.random.below(content.len() as u64)).unwrap_or(0);
+            let written = content.iter().skip(from).position(|byte| *byte != 0);
+            if let Some(at) = written {
+                disk.flip(name, (from + at) as u64, 0x40);
+            }
+        }
+        disk.fail_at(disk.operations() + self.random.below(6), Fault::Io);
+        self.trace.note(format_args!("{name} is damaged"));
+        self.outcome.faults += 1;
     }
 
     /// There is room on the disk again.
@@ -560,7 +587,10 @@ impl World {
     }
 
     fn restart(&mut self, (mut disk, snapshots): (SimDisk, Vec<Snapshot>)) -> Check {
-        self.outcome.lost += self.machine.gateway.broker().status().counters.lost;
+        let status = self.machine.gateway.broker().status();
+        self.outcome.lost += status.counters.lost;
+        self.outcome.elided += status.elided;
+        self.outcome.written_anew += self.machine.written_anew;
         self.full_until = 0;
         let damaged = self.machine.damaged;
         if self.plan.narrowing && self.random.below(2) == 0 {
