@@ -114,7 +114,7 @@ pub struct QueueBounds {
 pub enum Overflow {
     /// It is taken and the oldest ready one goes, with a loss receipt.
     DropOldest,
-    /// It is refused and its publisher is told.
+    /// It is refused: an AMQP publisher is told, MQTT 3 has no way to tell its own.
     Reject,
 }
 
