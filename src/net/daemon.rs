@@ -191,8 +191,9 @@ async fn serve(
 ) -> Result<(), RunError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::System)?;
-    let listeners = bind(config).await?;
+    // First, so that who reaches a listener reaches this too: a kill leaves its file behind, which refuses.
     let control = bind_control(&config.control_socket())?;
+    let listeners = bind(config).await?;
     let (store, answers) = StoreThread::start(store).map_err(RunError::System)?;
     let (passwords, mut checked) = PasswordWorkers::start().map_err(RunError::System)?;
     let (series, series_answers) = SeriesThread::start(series, collector).map_err(RunError::System)?;
