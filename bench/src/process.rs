@@ -51,7 +51,12 @@ pub fn resident_bytes(pid: u32) -> io::Result<u64> {
 pub fn wake_ups(pid: u32) -> io::Result<u64> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = fs::read_to_string(thread?.path().join("status"))?;
+        let status = match fs::read_to_string(thread?.path().join("status")) {
+            Ok(status) => status,
+            // It ended since the folder was listed; ESRCH comes when it ends while it is read.
+            Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(3) => continue,
+            Err(error) => return Err(error),
+        };
         let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         sum += count.and_then(|count| count.trim().parse::<u64>().ok()).ok_or_else(|| bad("status"))?;
     }
