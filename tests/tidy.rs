@@ -99,7 +99,7 @@ const RESERVED: [Reserved; 5] = [
 const LINES_MAX: usize = 700;
 
 /// Lines of ARCHITECTURE.md: more and nobody reads it whole.
-const ARCHITECTURE_LINES_MAX: usize = 300;
+const ARCHITECTURE_LINES_MAX: usize = 380;
 
 #[test]
 fn modules_use_only_what_the_table_allows() {
