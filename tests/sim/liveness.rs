@@ -2,12 +2,14 @@
 
 use crate::client::{Client, Stage};
 use crate::machine::Writing;
-use crate::model::Check;
+use crate::model::{Check, Session};
 use crate::world::World;
 use crate::{checker, workload};
 
 /// Idle moments that are waited for before all counts as quiet.
 const QUIET_ROUNDS: u32 = 8;
+/// Commits after which a checkpoint has surely come.
+const CHECKPOINT_COMMITS: usize = 70;
 const ROUNDS_MAX: u32 = 20_000;
 
 /// Brings everything to rest and judges it.
@@ -24,6 +26,7 @@ pub fn settle(world: &mut World) -> Check {
     come_to_rest(world, &durable)?;
     checker::at_rest(world)?;
     audit_retained(world)?;
+    audit_flash(world)?;
     // What is kept is kept beyond a clean stop, too.
     world.stop_cleanly()?;
     come_to_rest(world, &durable)?;
@@ -101,13 +104,7 @@ fn carry_everything(world: &mut World) -> Result<bool, String> {
 
 /// A newcomer asks for every last known value; then all are deleted, and memory is empty.
 fn audit_retained(world: &mut World) -> Check {
-    let newcomer = world.clients.len();
-    let mut client = Client::new(newcomer, world.plan.inflight_max);
-    client.identifier = "newcomer".into();
-    world.clients.push(client);
-    world.model.sessions.push(crate::model::Session::default());
-    workload::connect(world, newcomer, true, false);
-    come_to_rest(world, &[])?;
+    let newcomer = enter(world, true)?;
     let step = world.trace.step;
     if let Some(client) = world.clients.get_mut(newcomer) {
         client.subscribe(step, &mut world.model, &[("#", 1)]);
@@ -134,6 +131,50 @@ fn audit_retained(world: &mut World) -> Check {
     if status.memory_bytes > 0 || status.retained > 0 || status.retained_bytes > 0 {
         return Err(format!("all is empty, and yet: {status:?}"));
     }
+    leave(world, newcomer)
+}
+
+/// After so many commits that a checkpoint was among them, flash holds no message any more.
+fn audit_flash(world: &mut World) -> Check {
+    let newcomer = enter(world, false)?;
+    for qos in (0..2).cycle().take(CHECKPOINT_COMMITS) {
+        let step = world.trace.step;
+        if let Some(client) = world.clients.get_mut(newcomer) {
+            client.subscribe(step, &mut world.model, &[("nothing/comes/here", qos)]);
+        }
+        world.post(newcomer);
+        come_to_rest(world, &[])?;
+    }
+    leave(world, newcomer)?;
+    let mut kinds = [0; 256];
+    let rows = &mut |_, kind: u8, _: &[u8]| {
+        if let Some(count) = kinds.get_mut(usize::from(kind)) {
+            *count += 1;
+        }
+    };
+    world.machine.store()?.replay(rows).map_err(|error| error.to_string())?;
+    match kinds {
+        [_, 0, 0, ..] => Ok(()),
+        [_, messages, sets, ..] => {
+            Err(format!("all is settled, and flash holds {messages} messages and {sets} sets of takers"))
+        }
+    }
+}
+
+/// A client that was not there before comes.
+fn enter(world: &mut World, clean: bool) -> Result<usize, String> {
+    let newcomer = world.clients.len();
+    let mut client = Client::new(newcomer, world.plan.inflight_max);
+    client.identifier = "newcomer".into();
+    world.clients.push(client);
+    world.model.sessions.push(Session::default());
+    workload::connect(world, newcomer, clean, false);
+    come_to_rest(world, &[])?;
+    Ok(newcomer)
+}
+
+/// It goes, and is forgotten here.
+fn leave(world: &mut World, newcomer: usize) -> Check {
     world.leave(newcomer, true);
     come_to_rest(world, &[])?;
     world.clients.pop();

@@ -74,13 +74,14 @@ impl Plan {
         let clients = (0..3 + random.below(4)).map(|number| profile(random, number)).collect();
         let session_bounds = QueueBounds { messages_max, bytes_max, overflow: Overflow::DropOldest };
         let large = random.below(3) == 0;
+        let steps_more = if random.below(10) == 0 { 12_000 } else { 3_000 };
         let session_expiry_max = (random.below(5) == 0).then(|| Duration::from_secs(20 + random.below(200)));
         let flash_quota_bytes = if random.below(8) == 0 { 40_000 + random.below(80_000) } else { u64::MAX };
         let memory_max = if random.below(8) == 0 { 24_000 + random.below(60_000) } else { 128 << 20 };
         Self {
             clients,
             rounds: 2 + below32(random, 5),
-            steps_per_round: 300 + random.below(3_000),
+            steps_per_round: 300 + random.below(steps_more),
             clean_stop_one_in: 6,
             kill_one_in: 6,
             fault_one_in: if random.below(4) == 0 { 40 + random.below(400) } else { 0 },
