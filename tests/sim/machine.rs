@@ -37,6 +37,9 @@ pub struct Snapshot {
     pub retained_bytes: u64,
 }
 
+/// A stop waits for the disk so many attempts long.
+const STOP_TRIES_MAX: u32 = 40;
+
 #[derive(Debug)]
 pub struct Machine {
     pub disk: SimDisk,
@@ -301,7 +304,12 @@ impl Machine {
     /// A clean stop; everything is written before.
     pub fn stop(&mut self, trace: &mut Trace, now: Now) -> Result<(SimDisk, Vec<Snapshot>), String> {
         self.gateway.shut_down(now);
+        let mut tries = 0..STOP_TRIES_MAX;
         loop {
+            if tries.next().is_none() {
+                // The disk is full for longer than a stop waits.
+                return Ok(self.kill(now.mono.0));
+            }
             if !self.reopen(trace, now)? || !self.write(trace)? {
                 return Ok(self.cut());
             }
