@@ -10,7 +10,7 @@ mod model;
 
 use disk::{Fault, Random, SimDisk};
 use gatewayd::ids::BatchNumber;
-use gatewayd::store::{OpenError, Store, StoreError};
+use gatewayd::store::{BatchBuilder, OpenError, Store, StoreError};
 use model::{Model, replay, small};
 
 /// Opens; a fault met on the way is met once.
@@ -160,4 +160,24 @@ fn a_full_disk_refuses_cleanly_and_goes_on_once_there_is_room() {
     assert!(recovery.notes.is_empty(), "{recovery:?}");
     assert!(store.usage().file_bytes > 1_000_000);
     assert!(replay(&mut store) == model.rows);
+}
+
+/// A start takes a damaged last record for a write that the power cut off. A process that runs knows better: the batch
+/// was persisted, so its rows have to be written anew, under numbers that were never given out.
+#[test]
+fn a_persisted_batch_that_is_gone_at_reopening_is_damage() {
+    let disk = SimDisk::new(3);
+    let mut store = open(&disk);
+    for number in 1..=3 {
+        let mut builder = BatchBuilder::new(BatchNumber(number));
+        builder.push(1, &[7; 100]);
+        store.append(builder.finish()).unwrap();
+    }
+    let journal = disk.content("gateway.journal").unwrap();
+    let last = journal.rchunks(4096).position(|page| page.iter().any(|byte| *byte != 0)).unwrap();
+    disk.flip("gateway.journal", (journal.len() - 4096 * (last + 1) + 60) as u64, 1);
+    assert_eq!(store.reopen().unwrap(), None);
+    let salvaged = store.salvaged().unwrap();
+    assert!(salvaged.last > BatchNumber(3), "{salvaged:?}");
+    assert_eq!((salvaged.rows.len(), salvaged.damage.len()), (2, 1), "{salvaged:?}");
 }

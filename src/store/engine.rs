@@ -16,7 +16,7 @@ use super::log::{Log, Manner, Marker};
 use super::overlay::{DELETES_MAX, Overlay};
 use super::page::{Slot, pages_of};
 use super::record;
-use super::recovery::{self, Recovery};
+use super::recovery::{self, Recovery, Running};
 use super::row::{Assembler, Piece};
 use crate::ids::{BatchNumber, RowKey};
 
@@ -283,7 +283,8 @@ impl Store {
     /// See [`StoreError`]. Try again later.
     pub fn reopen(&mut self) -> Result<Option<BatchNumber>, StoreError> {
         self.abandon();
-        let (files, recovery) = recovery::open(&*self.disk, &self.options, &self.counters, Some(self.boot))?;
+        let running = Running { boot: self.boot, persisted: self.last };
+        let (files, recovery) = recovery::open(&*self.disk, &self.options, &self.counters, Some(running))?;
         self.last = files.last;
         self.open = Some(files);
         self.damage.extend(recovery.damage);

@@ -59,12 +59,20 @@ const READ_AHEAD_SHARE: u64 = 8;
 /// Files set aside that are kept, for each name.
 const SET_ASIDE_MAX: usize = 3;
 
-/// Opens the files. `boot` is the running boot count when this is a reopen.
+/// What a running process knows when it opens its files again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) boot: u32,
+    /// The last batch that was persisted, so it must be there.
+    pub(super) persisted: BatchNumber,
+}
+
+/// Opens the files; `running` when this is a reopen.
 pub(super) fn open(
     disk: &dyn Disk,
     options: &StoreOptions,
     counters: &Arc<Counters>,
-    boot: Option<u32>,
+    running: Option<Running>,
 ) -> Result<(Files, Recovery), OpenError> {
     let mut opening = Opening {
         disk,
@@ -81,7 +89,7 @@ pub(super) fn open(
     let known = Known::of(disk, &journal);
     let (log, salvaged) = opening.log(&journal, &known)?;
     let mut files = opening.join(journal, log, salvaged)?;
-    opening.settle(&mut files, &known, boot)?;
+    opening.settle(&mut files, &known, running)?;
     Ok((files, opening.recovery))
 }
 
@@ -397,8 +405,22 @@ impl Opening<'_> {
     }
 
     /// Ends the recovery: numbers and boots go on above everything known, damage is applied away.
-    fn settle(&mut self, files: &mut Files, known: &Known, boot: Option<u32>) -> Result<(), OpenError> {
-        let boot = boot.unwrap_or_else(|| known.next_boot(files.log.marker().boot));
+    fn settle(
+        &mut self,
+        files: &mut Files,
+        known: &Known,
+        running: Option<Running>,
+    ) -> Result<(), OpenError> {
+        let boot = running.map_or_else(|| known.next_boot(files.log.marker().boot), |running| running.boot);
+        if let Some(Running { persisted, .. }) = running
+            && files.last < persisted
+        {
+            // A start could take it for a write that the power cut off; here it is known to be more.
+            let what = format!("batches {} to {persisted} are gone", files.last.next());
+            self.damaged(JOURNAL, &what)?;
+            self.highest = self.highest.max(persisted);
+            self.lost_numbers = true;
+        }
         if self.lost_numbers {
             let highest = files.last.max(known.essentials_last).max(self.highest);
             files.last = BatchNumber(highest.0 + NUMBERS_SKIPPED);

@@ -62,6 +62,8 @@ pub struct Machine {
     /// A file was damaged, and what memory knows is being written again.
     pub damaged: bool,
     pub written_anew: u64,
+    /// The medium changed since the files were last verified.
+    pub suspect: bool,
 }
 
 /// What stopped a start.
@@ -100,6 +102,7 @@ impl Machine {
                     failing: false,
                     damaged: false,
                     written_anew: 0,
+                    suspect: false,
                 };
                 machine.baseline = machine.balance();
                 Ok(machine)
@@ -233,12 +236,14 @@ impl Machine {
         match self.store()?.reopen() {
             Ok(Some(last)) => {
                 trace.note(format_args!("the store works again after batch {last}"));
+                self.suspect = false;
                 self.gateway.store_condition(StoreCondition::Working);
             }
             Ok(None) => match self.store()?.salvaged() {
                 Ok(salvaged) => {
                     trace.note(format_args!("the store is written anew: {salvaged:?}"));
                     self.damaged = true;
+                    self.suspect = false;
                     self.written_anew += 1;
                     // The batch under way is void; one that was handed over meanwhile is, too.
                     self.writing = Writing::Idle;

@@ -142,9 +142,12 @@ impl World {
         for _ in 0..self.plan.rounds {
             self.one_round()?;
             if self.given_up {
-                self.outcome.given_up = 1;
-                return Ok(());
+                break;
             }
+        }
+        if self.given_up || self.machine.suspect {
+            self.outcome.given_up = 1;
+            return Ok(());
         }
         crate::liveness::settle(self)
     }
@@ -516,6 +519,7 @@ impl World {
         }
         disk.fail_at(disk.operations() + self.random.below(6), Fault::Io);
         self.trace.note(format_args!("{name} is damaged"));
+        self.machine.suspect = true;
         self.outcome.faults += 1;
     }
 
@@ -593,6 +597,11 @@ impl World {
         self.outcome.written_anew += self.machine.written_anew;
         self.full_until = 0;
         let damaged = self.machine.damaged;
+        if self.machine.suspect {
+            // A start cannot tell a damaged last record from one that the power cut off.
+            self.given_up = true;
+            return Ok(());
+        }
         if self.plan.narrowing && self.random.below(2) == 0 {
             let bounds = &mut self.policy.session_bounds;
             bounds.messages_max = (bounds.messages_max / 2).max(u32::from(self.plan.inflight_max) + 1);
