@@ -62,8 +62,7 @@ fn poll_read(
     ready!(Pin::new(read).poll_read(cx, &mut buffer))?;
     let bytes = buffer.filled();
     if !bytes.is_empty() {
-        let now = core.clock.get().now();
-        core.gateway.borrow_mut().receive(now, id, bytes);
+        core.receive(id, bytes);
     }
     Poll::Ready(Ok(bytes.len()))
 }

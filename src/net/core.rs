@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! (1) each ready socket: read up to 64 KiB, decode, endpoint, broker      (tasks in `connection`)
-//! (2) close the batch if the store is idle,─┐
+//! (2) close the batch if the store is idle,─┐  (a lone small one is appended here, when a sync is quick)
 //!     hand readings to the series store     │
 //! (3) take `Persisted`                      ├─ `Core::round`, after all sockets that were ready together
 //! (4) one write for each dirty connection  ─┘
@@ -48,6 +48,8 @@ pub(super) struct Core {
     pub series: SeriesThread,
     pub query_room: Arc<Semaphore>,
     passwords: PasswordWorkers,
+    /// Reads that brought something since the last round.
+    reads: Cell<u32>,
     /// Asks for a round.
     wake: Notify,
 }
@@ -80,6 +82,7 @@ impl Core {
             series,
             query_room: Arc::new(Semaphore::new(QUERIES_MAX)),
             passwords,
+            reads: Cell::new(0),
             wake: Notify::new(),
         })
     }
@@ -95,6 +98,12 @@ impl Core {
         });
         self.sockets.borrow_mut().insert(id, Rc::clone(&socket));
         socket
+    }
+
+    /// Takes what a socket said.
+    pub fn receive(&self, id: ConnectionId, bytes: &[u8]) {
+        self.reads.set(self.reads.get().saturating_add(1));
+        self.gateway.borrow_mut().receive(self.clock.get().now(), id, bytes);
     }
 
     /// Asks for a round, after the tasks that are ready now.
@@ -131,8 +140,13 @@ impl Core {
     /// Steps 2 to 4 of a round.
     pub fn round(self: &Rc<Self>) {
         let now = self.clock.get().now();
-        if let Some(batch) = self.gateway.borrow_mut().close_batch(now) {
-            self.store.append(batch);
+        // One socket had something to say since the last round: nobody waits while the core itself waits for the flash.
+        let alone = self.reads.take() == 1;
+        let batch = self.gateway.borrow_mut().close_batch(now);
+        if let Some(batch) = batch
+            && let Some(persisted) = self.store.append(batch, alone)
+        {
+            self.gateway.borrow_mut().persisted(self.clock.get().now(), persisted);
         }
         let readings = self.gateway.borrow_mut().series_requests(now);
         if !readings.is_empty() {
@@ -152,7 +166,12 @@ impl Core {
         let now = self.clock.get().now();
         let mut gateway = self.gateway.borrow_mut();
         match answer {
-            Answer::Persisted(persisted) => gateway.persisted(now, persisted),
+            Answer::Persisted(persisted, lent) => {
+                if let Some(lent) = lent {
+                    self.store.take(lent);
+                }
+                gateway.persisted(now, persisted);
+            }
             Answer::Failing(why) => {
                 tracing::error!(%why, "the flash fails; acknowledgements wait");
                 gateway.store_condition(StoreCondition::Failing(why));

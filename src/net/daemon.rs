@@ -263,7 +263,8 @@ async fn write_rest(core: &Rc<Core>) {
         let batch = core.gateway.borrow_mut().close_batch_now();
         let Some(batch) = batch else { break };
         let number = batch.number;
-        core.store.append(batch);
+        let appended = core.store.append(batch, false);
+        debug_assert!(appended.is_none(), "only a batch that is alone is appended at once");
         while core.gateway.borrow().persisted_batch() < number {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -178,6 +178,13 @@ impl Store {
         })
     }
 
+    /// True when [`Store::append`] of this batch would be one write of one page and one sync.
+    #[must_use]
+    pub fn append_is_one_write(&self, batch: &Batch) -> bool {
+        let pages = pages_of(record::payload_bytes_max(batch));
+        pages == 1 && self.open.as_ref().is_some_and(|files| !files.should_apply(pages))
+    }
+
     /// The body of the row at `key`, put together; `None` when there is none. Holds nothing open afterwards.
     ///
     /// # Errors
