@@ -93,10 +93,21 @@ impl StoreThread {
         let (answers, outgoing) = to_core::channel(16);
         thread::Builder::new().name("store".into()).spawn(move || {
             let _guard = AbortOnPanic;
-            Serving { store: Some(Box::new(store)), incoming, waiting: VecDeque::new(), received: 0, answers }.serve();
+            Serving {
+                store: Some(Box::new(store)),
+                incoming,
+                waiting: VecDeque::new(),
+                received: 0,
+                answers,
+            }
+            .serve();
         })?;
-        let handle =
-            Self { requests, lent: RefCell::new(None), sent: Cell::new(0), append_time: Cell::new(Duration::ZERO) };
+        let handle = Self {
+            requests,
+            lent: RefCell::new(None),
+            sent: Cell::new(0),
+            append_time: Cell::new(Duration::ZERO),
+        };
         Ok((handle, outgoing))
     }
 
@@ -331,7 +342,9 @@ mod tests {
                 // Crosses the store on its way to the core.
                 handle.write_essentials(number.to_le_bytes().to_vec());
             }
-            let Some(Answer::Persisted(persisted, lent)) = answers.blocking_recv() else { panic!("no answer") };
+            let Some(Answer::Persisted(persisted, lent)) = answers.blocking_recv() else {
+                panic!("no answer")
+            };
             assert_eq!(persisted.number, BatchNumber(number));
             there += 1;
             if let Some(lent) = lent {
