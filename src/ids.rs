@@ -42,6 +42,10 @@ impl RowKey {
     }
 }
 
+/// A chunk of rows that left the window: 1, 2, 3 ... in the order in which they were made, for the life of the store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ChunkNumber(pub u64);
+
 macro_rules! display_number {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {
@@ -51,4 +55,4 @@ macro_rules! display_number {
         }
     )*};
 }
-display_number!(ConnectionId, QueueId, BatchNumber, RowKey);
+display_number!(ConnectionId, QueueId, BatchNumber, RowKey, ChunkNumber);

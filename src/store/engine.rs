@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
+use super::backlog::{Backlog, StoredChunk};
 use super::batch::{Batch, Persisted, Place};
+use super::cold;
 use super::counted::Counters;
 use super::disk::{Disk, PAGE};
 use super::error::{OpenError, StoreError};
@@ -27,6 +29,8 @@ pub struct StoreOptions {
     pub gateway_bytes_max: u64,
     /// Size of the journal, bytes; at most an eighth of the cap is used.
     pub journal_bytes: u64,
+    /// Cap of `backlog.redb`, bytes; 0: nothing moves there.
+    pub backlog_bytes_max: u64,
     /// Bytes of the file system that stay free.
     pub reserve_free: u64,
     pub on_corrupt: OnCorrupt,
@@ -46,6 +50,7 @@ impl Default for StoreOptions {
         Self {
             gateway_bytes_max: 72 << 20,
             journal_bytes: 4 << 20,
+            backlog_bytes_max: 512 << 20,
             reserve_free: 64 << 20,
             on_corrupt: OnCorrupt::Quarantine,
         }
@@ -65,6 +70,9 @@ pub struct Usage {
     /// Bytes of the journal that wait to be applied, and all of them.
     pub journal_used: u64,
     pub journal_bytes: u64,
+    /// What the chunks of the backlog may take, and blocks that its file holds.
+    pub backlog_quota_bytes: u64,
+    pub backlog_file_bytes: u64,
     /// Since the store was opened; reopening keeps counting.
     pub bytes_written_total: u64,
     pub syncs_total: u64,
@@ -98,8 +106,10 @@ pub struct Store {
     counters: Arc<Counters>,
     boot: u32,
     last: BatchNumber,
-    open: Option<Files>,
+    pub(super) open: Option<Files>,
     damage: Vec<String>,
+    pub(super) backlog: Backlog,
+    pub(super) chunks: Vec<StoredChunk>,
 }
 
 /// The open files and what lies between them.
@@ -121,7 +131,10 @@ impl Store {
     /// A file from a newer version, a damaged one with [`OnCorrupt::Stop`], no room at all, or a failing disk.
     pub fn open(disk: Arc<dyn Disk>, options: StoreOptions) -> Result<(Self, Recovery), OpenError> {
         let counters = Arc::new(Counters::default());
-        let (files, recovery) = recovery::open(&*disk, &options, &counters, None)?;
+        let (mut files, mut recovery) = recovery::open(&*disk, &options, &counters, None)?;
+        let (backlog, found) = Backlog::open(&disk, &options, &counters)?;
+        cold::number_on(&mut files, &mut recovery, &backlog)?;
+        recovery.backlog_damage = found.damage;
         let store = Self {
             disk,
             options,
@@ -130,6 +143,8 @@ impl Store {
             last: files.last,
             open: Some(files),
             damage: Vec::new(),
+            backlog,
+            chunks: found.chunks,
         };
         Ok((store, recovery))
     }
@@ -229,6 +244,7 @@ impl Store {
         let Files { mut journal, log, last, .. } = files;
         let charged = log.marker().charged;
         log.close()?;
+        self.backlog.close()?;
         Ok(journal.write_slot(Slot { clean: true, boot, applied: last, charged, ..Slot::default() })?)
     }
 
@@ -253,6 +269,8 @@ impl Store {
         let counted = Usage {
             bytes_written_total: self.counters.bytes(),
             syncs_total: self.counters.syncs(),
+            backlog_quota_bytes: self.backlog.quota_bytes(),
+            backlog_file_bytes: self.backlog.allocated_bytes(),
             ..Usage::default()
         };
         let Some(files) = &self.open else {
@@ -310,7 +328,7 @@ impl Store {
     }
 
     /// Runs a call on the open files; an error closes them until [`Store::reopen`].
-    fn with_files<T>(
+    pub(super) fn with_files<T>(
         &mut self,
         call: impl FnOnce(&mut Files, u32) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {

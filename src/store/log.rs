@@ -261,6 +261,21 @@ impl Log {
         })
     }
 
+    /// The encoded pieces at `keys`; `None` for one that is not there or does not verify.
+    pub(super) fn pieces(&self, keys: &[RowKey]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        guarded(|| {
+            let transaction = self.database()?.begin_read().map_err(redb_error)?;
+            let table = transaction.open_table(TABLE).map_err(redb_error)?;
+            let mut pieces = Vec::with_capacity(keys.len());
+            for key in keys {
+                let value = table.get(key.0).map_err(redb_error)?;
+                let whole = value.filter(|v| Piece::read(v.value()).is_some_and(|piece| piece.key == *key));
+                pieces.push(whole.map(|value| value.value().to_vec()));
+            }
+            Ok(pieces)
+        })
+    }
+
     /// Hands over every row in key order; those in `overlay`'s deletes are left out.
     pub(super) fn for_each(&self, overlay: &Overlay, row: &mut RowSink<'_>) -> Result<Walk, StoreError> {
         guarded(|| {
@@ -438,12 +453,12 @@ fn change(
 }
 
 /// Runs a call into redb. A panic inside it, which damaged files can cause, is an error like any other.
-fn guarded<T>(call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
     catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|_| Err(StoreError::Corrupted("redb gave up on the file".into())))
 }
 
-fn drop_database(database: Database) {
+pub(super) fn drop_database(database: Database) {
     // Dropping closes, and closing may meet the same failure again; there is nothing left to do about it.
     drop(guarded(|| {
         drop(database);
@@ -451,7 +466,7 @@ fn drop_database(database: Database) {
     }));
 }
 
-fn redb_error(error: impl Into<redb::Error>) -> StoreError {
+pub(super) fn redb_error(error: impl Into<redb::Error>) -> StoreError {
     match error.into() {
         redb::Error::Io(error) if is_full(&error) => StoreError::Full(error.to_string()),
         redb::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {

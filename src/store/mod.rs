@@ -5,8 +5,12 @@
 //! Every byte on disk is in docs/disk-format.md.
 
 pub mod backend;
+mod backlog;
+mod backlog_salvage;
 pub mod batch;
 mod capped;
+pub mod chunk;
+mod cold;
 mod counted;
 pub mod disk;
 mod engine;
@@ -25,6 +29,7 @@ mod row;
 mod salvage;
 
 pub use backend::{FileDisk, FolderError};
+pub use backlog::StoredChunk;
 pub use batch::{Batch, BatchBuilder, Persisted, Place};
 pub use disk::{Disk, File};
 pub use engine::{OnCorrupt, ReplayReport, Salvaged, Store, StoreOptions, Usage};

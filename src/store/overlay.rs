@@ -92,6 +92,11 @@ impl Overlay {
         None
     }
 
+    /// The encoded piece at `key`.
+    pub(super) fn piece(&self, key: RowKey) -> Option<&Vec<u8>> {
+        self.rows.get(&key)
+    }
+
     /// Number of deletes that wait.
     pub(super) fn delete_count(&self) -> usize {
         self.deletes.len()

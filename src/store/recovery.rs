@@ -39,6 +39,8 @@ pub struct Recovery {
     pub unfinished: Option<BatchNumber>,
     /// What was damaged, set aside, salvaged, lost: one text each. Empty after any number of power cuts.
     pub damage: Vec<String>,
+    /// The same for the backlog.
+    pub backlog_damage: Vec<String>,
     /// What an operator should know and what is no damage.
     pub notes: Vec<String>,
     /// The essentials file's content, when something was damaged.
@@ -48,7 +50,7 @@ pub struct Recovery {
 }
 
 /// Numbers skipped after damage, so that the keys of rows that were lost are never given out again.
-const NUMBERS_SKIPPED: u64 = 1 << 16;
+pub(super) const NUMBERS_SKIPPED: u64 = 1 << 16;
 
 /// Boots skipped when the boot count was lost: more than can have passed since the last copy of it.
 const BOOTS_SKIPPED: u32 = 1 << 16;
