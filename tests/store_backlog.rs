@@ -201,7 +201,11 @@ fn a_damaged_page_costs_the_chunk_on_it_and_no_start() {
     for page in used {
         let disk = disk.copy(page);
         // Where a page begins stands what leads to its content.
-        disk.flip("backlog.redb", page * disk::PAGE + random.below(if page % 2 == 0 { 64 } else { 4096 }), 0x20);
+        disk.flip(
+            "backlog.redb",
+            page * disk::PAGE + random.below(if page % 2 == 0 { 64 } else { 4096 }),
+            0x20,
+        );
         let (mut store, found) = Store::open(disk.disk(), options()).unwrap();
         assert!(found.damage.is_empty(), "page {page}: the window is whole");
         told += u64::from(!found.backlog_damage.is_empty());

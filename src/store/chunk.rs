@@ -248,6 +248,11 @@ fn crc(header: &[u8], payload: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a panic is what a wrong test should do"
+)]
 mod tests {
     use super::super::row;
     use super::*;

@@ -62,7 +62,8 @@ impl Files {
             }
         }
         let Some(pieces) = pieces.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let whole = keys.iter().zip(&pieces).all(|(key, piece)| Piece::read(piece).is_some_and(|p| p.key == *key));
+        let whole =
+            keys.iter().zip(&pieces).all(|(key, piece)| Piece::read(piece).is_some_and(|p| p.key == *key));
         let last = keys.last().copied().unwrap_or_default();
         let new = NewChunk { number: plan.number, summary: plan.summary.clone(), pieces, last };
         Ok(whole.then_some(new))

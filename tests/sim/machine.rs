@@ -120,6 +120,7 @@ impl Machine {
         now: Now,
     ) -> Result<(Store, Gateway, RecoverySummary), StartError> {
         let options = StoreOptions {
+            backlog_bytes_max: 0,
             gateway_bytes_max: plan.gateway_bytes_max,
             journal_bytes: plan.journal_bytes,
             reserve_free: 0,
