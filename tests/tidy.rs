@@ -40,7 +40,7 @@ const EDGES: [(&str, &[&str]); 14] = [
             "store::Salvaged",
         ],
     ),
-    ("http", &["gateway", "ingest", "series"]),
+    ("http", &["auth", "broker", "gateway", "ingest", "series"]),
     ("cli", &["auth", "config", "http::collections", "ingest", "series"]),
     (
         "net",

@@ -7,6 +7,7 @@ use super::codec::method::{exchange, queue};
 use super::declaring::{default_exchange, exchange_for_binding};
 use super::fault::Fault;
 use super::link::{Context, Link};
+use crate::auth::Denied;
 use crate::broker::{ExchangeIndex, ExchangeKind, Gate, Target, TopologyRefused};
 use crate::limits::TOPIC_LEVELS_MAX;
 use crate::message::swap_separators;
@@ -149,6 +150,7 @@ fn check_rights(link: &Link, context: &Context<'_>, key: &str) -> Result<(), Fau
     if filter.is_empty() || acl.may_subscribe(link.identity(), &filter) {
         return Ok(());
     }
+    context.denials.note(context.now.wall, Denied::Subscribe, link.identity(), &filter);
     let user = link.user.as_deref().unwrap_or("");
     let key = swap_separators(key);
     let text = format!(

@@ -44,6 +44,8 @@ pub enum End {
     HandshakeTimeout,
     /// It sent the beginning of a large frame while memory was short.
     OutOfMemory,
+    /// The operator ended it.
+    Kicked,
     Shutdown,
 }
 
@@ -60,6 +62,7 @@ impl End {
             Self::HeartbeatTimeout => "heartbeat_timeout",
             Self::HandshakeTimeout => "handshake_timeout",
             Self::OutOfMemory => "out_of_memory",
+            Self::Kicked => "kicked",
             Self::Shutdown => "shutdown",
         }
     }
@@ -76,6 +79,7 @@ impl fmt::Display for End {
             Self::HeartbeatTimeout => f.write_str("missed heartbeats"),
             Self::HandshakeTimeout => f.write_str("did not open the connection in time"),
             Self::OutOfMemory => f.write_str("memory_max is reached"),
+            Self::Kicked => f.write_str("ended by the operator"),
             Self::Shutdown => f.write_str("the gateway stops"),
         }
     }
@@ -249,8 +253,14 @@ impl Connection {
 
     /// The connection is over: its consumers leave, what they have not settled goes back, its own queues end.
     pub fn end(&mut self, context: &mut Context<'_>, end: &End) {
-        if *end == End::Shutdown && self.state == State::Open {
-            let text = "broker forced connection closure with reason 'shutdown'";
+        let forced = match end {
+            End::Shutdown => Some("broker forced connection closure with reason 'shutdown'"),
+            End::Kicked => Some("closed by the operator"),
+            _ => None,
+        };
+        if let Some(text) = forced
+            && self.state == State::Open
+        {
             self.send_close(&Fault::new(ReplyCode::ConnectionForced, text));
         }
         self.state = State::Ended;

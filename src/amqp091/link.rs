@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::codec::method::basic;
 use super::codec::{Arguments, encode_method};
-use crate::auth::{Acl, Identity, Users};
+use crate::auth::{Acl, Denials, Identity, Users};
 use crate::broker::{Broker, Gate, Outlet};
 use crate::ids::{BatchNumber, ConnectionId};
 use crate::limits;
@@ -23,6 +23,8 @@ pub struct Context<'a> {
     pub users: Option<&'a Users>,
     /// The rules, when there is an ACL file.
     pub acl: Option<&'a Acl>,
+    /// Takes note of what was not allowed.
+    pub denials: &'a Denials,
     pub message_bytes_max: u64,
     /// A random number, for names that the gateway chooses.
     pub random: u64,

@@ -13,6 +13,7 @@ use super::consuming::REPLY_TO;
 use super::delivering::{copy_headers, send_return};
 use super::fault::Fault;
 use super::link::{Context, Link, Reserved};
+use crate::auth::Denied;
 use crate::broker::{ExchangeIndex, Routed};
 use crate::message::{Annotations, Assurance, Message, PROPERTIES_AMQP091, swap_separators};
 
@@ -276,6 +277,7 @@ fn check_rights(
     }
     let system = address.strip_prefix("$SYS").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     if system || context.acl.is_some_and(|acl| !acl.may_publish(link.identity(), address)) {
+        context.denials.note(context.now.wall, Denied::Publish, link.identity(), address);
         let user = link.user.as_deref().unwrap_or("");
         let key = swap_separators(address);
         let text = format!(

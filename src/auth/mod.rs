@@ -5,6 +5,7 @@
 //! missing (CVE-2018-12551), and an empty ACL file allows nothing (CVE-2018-12550).
 
 mod acl;
+mod denials;
 mod password_file;
 mod password_hash;
 mod rule;
@@ -13,6 +14,7 @@ mod users;
 use std::fmt;
 
 pub use acl::{Acl, Identity};
+pub use denials::{Denial, Denials, Denied};
 pub use password_file::{PasswordFile, check_user_name, replace_private};
 pub use password_hash::{ITERATIONS_DEFAULT, PasswordHash, SALT_BYTES, hash_password};
 pub use users::{Challenge, Users};

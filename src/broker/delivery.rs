@@ -157,6 +157,8 @@ impl Broker {
                 }));
             }
             queue.in_flight.push_back(InFlight { tag, entry, flight });
+            let stalls = queue.credit() == 0 && !queue.ready.is_empty();
+            self.counters.credit_stalls += u64::from(stalls);
         }
     }
 

@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::ids::{ConnectionId, QueueId};
+use crate::ids::{ConnectionId, QueueId, RowKey};
 use crate::message::Message;
 use crate::store::batch::Place;
 
@@ -66,6 +66,12 @@ pub struct Held {
 }
 
 impl Held {
+    /// The key of its row; 0 when it has none.
+    #[must_use]
+    pub fn key(&self) -> RowKey {
+        self.place.get().key
+    }
+
     /// `memory` counts the bytes of all messages alive.
     pub(super) fn new(message: Message, memory: &Rc<Cell<u64>>) -> Rc<Self> {
         memory.set(memory.get() + message.charge() as u64);

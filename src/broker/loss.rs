@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::queue::QueueKind;
 use super::rows::RecordKey;
 use crate::ids::RowKey;
 use crate::message::Message;
@@ -84,22 +85,28 @@ pub struct LossReceipt {
     pub last_received_at: Wall,
 }
 
-/// All receipts, and the total for each reason since the start.
+/// All receipts, and the total for each reason and kind of queue since the start.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     receipts: BTreeMap<u32, LossReceipt>,
     numbers: BTreeMap<(Box<str>, LossReason), u32>,
     next: u32,
-    pub totals: BTreeMap<LossReason, u64>,
+    pub totals: BTreeMap<(LossReason, Option<QueueKind>), u64>,
     /// Receipts that changed since they were last told to subscribers.
     pub untold: bool,
 }
 
 impl Losses {
-    /// Counts a lost message; answers the record that changed.
-    pub fn add(&mut self, queue: &str, reason: LossReason, message: &Message, key: RowKey) -> Vec<RecordKey> {
+    /// Counts a message that a queue lost, or that a file lost; answers the record that changed.
+    pub fn add(
+        &mut self,
+        (queue, kind): (&str, Option<QueueKind>),
+        reason: LossReason,
+        message: &Message,
+        key: RowKey,
+    ) -> Vec<RecordKey> {
         let mut changed = Vec::new();
-        *self.totals.entry(reason).or_default() += 1;
+        *self.totals.entry((reason, kind)).or_default() += 1;
         self.untold = true;
         let number = match self.numbers.get(&(Box::from(queue), reason)) {
             Some(number) => *number,

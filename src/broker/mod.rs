@@ -111,6 +111,8 @@ pub struct Counters {
     pub queued: u64,
     /// Copies handed to consumers, repeats included.
     pub delivered: u64,
+    /// Copies handed to those who asked for one: they are in `delivered` too.
+    pub fetched: u64,
     /// Copies that consumers acknowledged.
     pub settled: u64,
     /// At-most-once copies that were dropped because the consumer's output was full.
@@ -119,6 +121,10 @@ pub struct Counters {
     pub retained_refused: u64,
     /// Copies lost to a bound.
     pub lost: u64,
+    /// Copies that a full queue refused; their publishers were told where the protocol can tell.
+    pub refused: u64,
+    /// Times that a consumer's credit ran out while messages waited for it.
+    pub credit_stalls: u64,
     /// Copies that ended with their session or queue, or were refused by their consumer, by the client's own wish.
     pub discarded: u64,
     /// Copies that went to a dead-letter exchange.
@@ -227,6 +233,12 @@ impl Broker {
     /// The next thing to tell, in order.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Messages that publishers have handed over since the start.
+    #[must_use]
+    pub const fn published(&self) -> u64 {
+        self.counters.published
     }
 
     /// The newest batch on flash.

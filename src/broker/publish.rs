@@ -480,7 +480,7 @@ impl Broker {
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         queue.dropped += 1;
         let key = entry.held.place.get().key;
-        for record in self.losses.add(&queue.name, reason, &entry.held.message, key) {
+        for record in self.losses.add((&queue.name, Some(queue.kind)), reason, &entry.held.message, key) {
             self.ledger.touch_soon(now.mono, record);
         }
         if entry.is_durable(queue.durable) {

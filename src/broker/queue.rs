@@ -45,7 +45,7 @@ pub struct SubscribeOptions {
 }
 
 /// What a queue is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum QueueKind {
     /// An MQTT session: one consumer, its connection.
     #[default]
@@ -57,6 +57,18 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
+    pub const ALL: [Self; 3] = [Self::Session, Self::Named, Self::Collection];
+
+    /// The name in `status` and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::Named => "queue",
+            Self::Collection => "collection",
+        }
+    }
+
     /// The byte that stands for it on flash.
     pub(super) const fn code(self) -> u8 {
         match self {

@@ -646,7 +646,7 @@ impl Broker {
             received_trusted: now.wall_trusted,
             ..Message::default()
         };
-        for record in self.losses.add(what, LossReason::Damage, &message, RowKey(0)) {
+        for record in self.losses.add((what, None), LossReason::Damage, &message, RowKey(0)) {
             self.ledger.touch_soon(now.mono, record);
         }
     }

@@ -300,7 +300,8 @@ impl Broker {
         for held in lost {
             self.counters.lost += 1;
             let key = held.place.get().key;
-            for record in self.losses.add(&name, LossReason::SessionExpired, &held.message, key) {
+            let place = (&*name, Some(QueueKind::Session));
+            for record in self.losses.add(place, LossReason::SessionExpired, &held.message, key) {
                 self.ledger.touch_soon(now.mono, record);
             }
         }

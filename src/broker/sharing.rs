@@ -127,6 +127,7 @@ impl Broker {
             self.settled_at_once(now, index, &entry);
         }
         self.counters.delivered += 1;
+        self.counters.fetched += 1;
         let ready = self.queue(index).map_or(0, super::Queue::ready_len);
         Some(Got { number, held, redelivered, returns, ready })
     }
@@ -190,6 +191,7 @@ impl Broker {
     /// Hands over what credit, output and bounds allow.
     pub(super) fn dispatch_named(&mut self, now: Now, index: QueueIndex) {
         self.expire_heads(now, index, false);
+        let mut handed_over = false;
         loop {
             let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
             let Some(named) = &mut queue.named else { return };
@@ -199,7 +201,11 @@ impl Broker {
             {
                 return;
             }
-            let Some(at) = named.next_consumer() else { return };
+            let Some(at) = named.next_consumer() else {
+                self.counters.credit_stalls += u64::from(handed_over);
+                return;
+            };
+            handed_over = true;
             let Some(entry) = named.pop(&mut queue.ready) else { return };
             let Some(consumer) = named.consumers.get_mut(at) else { return };
             let subscriber = &consumer.subscriber;
@@ -267,6 +273,7 @@ impl Broker {
                 || queue.bytes + charge > queue.bounds.bytes_max;
             if over {
                 named.rejected += 1;
+                self.counters.refused += 1;
                 let dead = named.settings().overflow == Some(super::ReadyOverflow::RejectDeadLetter);
                 if dead {
                     self.die_unheld(now, index, &entry, DeathReason::QueueFull);

@@ -1,9 +1,12 @@
 //! What the broker shows of itself: figures for `status`, metrics and `$SYS`.
 
+use super::held::Held;
 use super::loss::{LossReason, LossReceipt};
-use super::queue::{Queue, QueueKind};
+use super::named::Named;
+use super::queue::{Overflow, Queue, QueueIndex, QueueKind};
 use super::{Broker, Counters};
 use crate::ids::BatchNumber;
+use crate::time::Wall;
 
 /// Figures of the whole broker.
 #[derive(Clone, Debug)]
@@ -27,7 +30,8 @@ pub struct BrokerStatus {
     pub flash_bytes_live: u64,
     pub flash_quota_bytes: u64,
     pub flash_overspent: bool,
-    pub lost: Vec<(LossReason, u64)>,
+    /// By reason and kind of queue; a file's damage is no queue's.
+    pub lost: Vec<(LossReason, Option<QueueKind>, u64)>,
 }
 
 /// Figures of one queue.
@@ -46,6 +50,9 @@ pub struct QueueStatus {
     pub bytes: u64,
     pub messages_max: u32,
     pub bytes_max: u64,
+    pub overflow: Overflow,
+    /// When the gateway received the oldest message that waits.
+    pub oldest_received_at: Option<Wall>,
     pub dropped: u64,
 }
 
@@ -72,7 +79,7 @@ impl Broker {
             flash_bytes_live: self.ledger.live_bytes(),
             flash_quota_bytes: self.policy.flash_quota_bytes,
             flash_overspent: self.ledger.budget().is_overspent(),
-            lost: self.losses.totals.iter().map(|(reason, count)| (*reason, *count)).collect(),
+            lost: self.losses.totals.iter().map(|((reason, kind), count)| (*reason, *kind, *count)).collect(),
         }
     }
 
@@ -94,8 +101,27 @@ impl Broker {
             bytes: queue.bytes,
             messages_max: queue.bounds.messages_max,
             bytes_max: queue.bounds.bytes_max,
+            overflow: queue.bounds.overflow,
+            oldest_received_at: oldest(queue),
             dropped: queue.dropped,
         })
+    }
+
+    /// The queue or session of this name; of both, the queue unless `kind` says otherwise.
+    #[must_use]
+    pub fn find_queue(&self, name: &str, kind: Option<QueueKind>) -> Option<QueueIndex> {
+        let named = self.named.get(name).filter(|_| kind.is_none_or(|kind| kind == QueueKind::Named));
+        let session = self.sessions.get(name).filter(|_| kind.is_none_or(|kind| kind == QueueKind::Session));
+        named.or(session).copied()
+    }
+
+    /// The messages of a queue, those in flight first, then in the order in which they leave; with what says whether
+    /// each is in flight and may have been sent before.
+    pub fn peek(&self, index: QueueIndex) -> impl Iterator<Item = (&Held, bool, bool)> {
+        let queue = self.queue(index);
+        let in_flight = queue.map_or(0, |queue| queue.in_flight.len());
+        let entries = queue.into_iter().flat_map(Queue::entries).enumerate();
+        entries.map(move |(at, entry)| (&*entry.held, at < in_flight, entry.redelivered))
     }
 
     /// What was lost, queue by queue.
@@ -107,4 +133,14 @@ impl Broker {
     pub const fn take_untold_losses(&mut self) -> bool {
         std::mem::replace(&mut self.losses.untold, false)
     }
+}
+
+/// A queue with priorities is asked for the front of its highest one.
+fn oldest(queue: &Queue) -> Option<Wall> {
+    let front = match queue.named() {
+        Some(named) => Named::front(named, &queue.ready),
+        None => queue.ready.front(),
+    };
+    let oldest = queue.in_flight.front().map(|flight| &flight.entry).or(front);
+    oldest.map(|entry| entry.held.message.received_at)
 }

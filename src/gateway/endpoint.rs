@@ -5,6 +5,7 @@ use std::fmt;
 use super::connections::Protocol;
 use crate::auth::Identity;
 use crate::ids::ConnectionId;
+use crate::mqtt::codec::ConnectReturnCode;
 use crate::output::OutputBuffer;
 use crate::time::Mono;
 use crate::{amqp091, mqtt};
@@ -24,6 +25,17 @@ impl End {
             Self::Mqtt(end) => end.name(),
             Self::Amqp091(end) => end.name(),
         }
+    }
+
+    /// It was not let in because of its name or password.
+    #[must_use]
+    pub const fn is_login_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Mqtt(mqtt::connection::End::Refused(
+                ConnectReturnCode::BadUserNameOrPassword | ConnectReturnCode::NotAuthorized
+            )) | Self::Amqp091(amqp091::connection::End::LoginRefused)
+        )
     }
 
     /// Nothing can be sent to it any more.
@@ -151,6 +163,14 @@ impl ProtocolEndpoint {
         match self {
             Self::Mqtt(_) => End::Mqtt(mqtt::connection::End::OutOfMemory),
             Self::Amqp091(_) => End::Amqp091(amqp091::connection::End::OutOfMemory),
+        }
+    }
+
+    /// The end of a connection that the operator ends.
+    pub const fn kicked(&self) -> End {
+        match self {
+            Self::Mqtt(_) => End::Mqtt(mqtt::connection::End::Kicked),
+            Self::Amqp091(_) => End::Amqp091(amqp091::connection::End::Kicked),
         }
     }
 

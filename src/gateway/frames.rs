@@ -2,7 +2,7 @@
 
 use super::connections::Pause;
 use super::endpoint::End;
-use super::{Gateway, Output, interop};
+use super::{Gateway, Output, Tally, interop};
 use crate::amqp091::connection::{Connection, Context, Next};
 use crate::broker::{Delivery, Settlement};
 use crate::ids::ConnectionId;
@@ -119,6 +119,7 @@ impl Gateway {
             _ => false,
         };
         if delivered {
+            self.tally.sent_amqp += 1;
             self.mark_dirty(now, delivery.connection);
         } else if delivery.tag != 0 {
             let back = std::iter::once((delivery.queue, delivery.tag));
@@ -151,7 +152,12 @@ impl Gateway {
             random: self.random.next(),
             verified: &verified,
             properties: interop::amqp091_properties,
+            denials: &self.tally.denials,
         };
-        Some(act(connection, &mut context))
+        let published = context.broker.published();
+        let done = act(connection, &mut context);
+        let after = context.broker.published();
+        self.tally.count_received(Tally::AMQP, published, after);
+        Some(done)
     }
 }

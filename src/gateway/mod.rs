@@ -7,13 +7,17 @@
 mod connections;
 mod deadlines;
 mod endpoint;
+mod figures;
 mod frames;
 mod interop;
+mod operating;
 mod packets;
 mod policy;
+mod publishing;
 mod readings;
 mod status;
 mod system_topics;
+mod tally;
 
 use std::collections::VecDeque;
 
@@ -22,13 +26,18 @@ use connections::{Connections, Endpoint, Pause};
 use deadlines::Deadlines;
 pub use endpoint::End;
 use endpoint::ProtocolEndpoint;
+pub use figures::{
+    ClassFigures, Facts, Figures, ListenerFacts, StoreCondition, StoreFigures, age_ms, fill, full_in_s,
+};
 pub use policy::{GatewayPolicy, broker_policy};
+use publishing::DirectAnswers;
+pub use publishing::{DirectPublish, PublishRefused, Ticket};
 use readings::Readings;
 pub use readings::{SeriesRequest, collection_plans};
-pub use status::{StoreCondition, StoreFigures};
 use system_topics::SystemTopics;
+pub use tally::{PROTOCOLS, Tally};
 
-use crate::auth::{Acl, Challenge, Users};
+use crate::auth::{Acl, Challenge, Denied, Users};
 use crate::broker::{Broker, Event, RecoverySummary};
 use crate::ids::{BatchNumber, ConnectionId};
 use crate::limits;
@@ -49,6 +58,8 @@ pub enum Output {
     Read { connection: ConnectionId },
     /// A client has joined: for the log.
     Joined { connection: ConnectionId },
+    /// What [`Gateway::publish`] took, or [`Gateway::purge`] dropped, is on flash as far as it had to be.
+    Kept { ticket: Ticket },
 }
 
 /// Counters of the protocol side since the start.
@@ -83,6 +94,9 @@ pub struct Gateway {
     readings: Readings,
     random: crate::random::Random,
     counters: GatewayCounters,
+    tally: Tally,
+    answers: DirectAnswers,
+    facts: Facts,
     /// Bytes of input that connections keep.
     input_bytes: usize,
     store: StoreFigures,
@@ -119,6 +133,9 @@ impl Gateway {
             readings: Readings::default(),
             random: crate::random::Random::new(seed),
             counters: GatewayCounters::default(),
+            tally: Tally::default(),
+            answers: DirectAnswers::default(),
+            facts: Facts::default(),
             input_bytes: 0,
             store: StoreFigures::default(),
             recovery,
@@ -233,7 +250,7 @@ impl Gateway {
 
     /// A batch is on flash.
     pub fn persisted(&mut self, now: Now, persisted: Persisted) {
-        self.store.persisted(persisted);
+        self.store.persisted(now, persisted);
         self.broker.persisted(now, persisted);
         self.drain(now);
         self.go_on_replied(now);
@@ -254,6 +271,7 @@ impl Gateway {
     /// The store fails, or works again: acknowledgements wait meanwhile, everything else goes on.
     pub fn store_condition(&mut self, condition: StoreCondition) {
         let blocked = condition != StoreCondition::Working;
+        self.tally.flash_failures += u64::from(blocked && self.is_healthy());
         self.store.condition = condition;
         for id in self.connections.ids() {
             let Some(endpoint) = self.connections.get_mut(id) else { continue };
@@ -508,6 +526,9 @@ impl Gateway {
                 Event::Displaced { connection } => {
                     self.end(now, connection, End::Mqtt(MqttEnd::TakenOver));
                 }
+                Event::GatesMayBeDue { connection } if Self::is_direct_waiter(connection) => {
+                    self.release_answers();
+                }
                 Event::GatesMayBeDue { connection } => self.release_replies(now, connection),
             }
         }
@@ -524,6 +545,8 @@ impl Gateway {
             && !acl.may_read(connection.identity(), &delivery.held.message.address)
         {
             // The right may have been narrower than the subscription: the copy is not for this client.
+            let address = &delivery.held.message.address;
+            self.tally.denials.note(now.wall, Denied::Deliver, connection.identity(), address);
             self.broker.withdraw(now, delivery.queue, delivery.tag);
             return;
         }
@@ -532,6 +555,7 @@ impl Gateway {
             self.broker.withdraw(now, delivery.queue, delivery.tag);
             return;
         }
+        self.tally.sent_mqtt += 1;
         self.mark_dirty(now, delivery.connection);
     }
 
@@ -566,6 +590,11 @@ impl Gateway {
         }
         self.input_bytes -= std::mem::take(&mut endpoint.input).len();
         endpoint.pause = Pause::Ended;
+        self.tally.count_closed(&end);
+        if end.is_login_refusal() {
+            let client = endpoint.protocol.identity();
+            self.tally.denials.note(now.wall, Denied::Login, client, &endpoint.peer);
+        }
         match &end {
             End::Mqtt(end) => {
                 self.with_context(now, id, |connection, context| connection.end(context, end));

@@ -2,7 +2,7 @@
 
 use super::connections::Pause;
 use super::endpoint::{End, ProtocolEndpoint};
-use super::{Gateway, Output};
+use super::{Gateway, Output, Tally};
 use crate::ids::ConnectionId;
 use crate::limits;
 use crate::mqtt::codec::{self, ConnectReturnCode, ControlPacket, Decoded, Fault, encode_connack};
@@ -95,8 +95,13 @@ impl Gateway {
             inflight_max: self.policy.inflight_max,
             random: self.random.next(),
             verified: &verified,
+            denials: &self.tally.denials,
         };
-        Some(act(connection, &mut context))
+        let published = context.broker.published();
+        let done = act(connection, &mut context);
+        let after = context.broker.published();
+        self.tally.count_received(Tally::MQTT, published, after);
+        Some(done)
     }
 }
 

@@ -1,131 +1,98 @@
 //! The gateway's state as `status` and the HTTP API show it.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{Gateway, GatewayCounters};
-use crate::broker::{LossReceipt, QueueKind, QueueStatus};
-use crate::store::batch::Persisted;
+use super::figures::{Figures, age_ms, fill, full_in_s};
+use super::{Gateway, PROTOCOLS, StoreCondition};
+use crate::auth::Denied;
+use crate::broker::{LossReceipt, Overflow, QueueStatus};
 use crate::time::Now;
 
-/// How the store does.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum StoreCondition {
-    #[default]
-    Working,
-    /// Acknowledgements wait; the text says why.
-    Failing(String),
-}
-
-/// Figures of the store, gathered from its answers.
-#[derive(Clone, Debug, Default)]
-pub struct StoreFigures {
-    pub condition: StoreCondition,
-    pub batches: u64,
-    pub syncs: u64,
-    pub bytes_written: u64,
-}
-
-impl StoreFigures {
-    pub(super) fn persisted(&mut self, persisted: Persisted) {
-        self.batches += 1;
-        self.syncs += u64::from(persisted.syncs);
-        self.bytes_written += persisted.bytes_written;
-    }
-}
+/// Queues that `status` names: the fullest.
+const FULLEST: usize = 5;
+/// From here on a queue is worth a warning.
+const FILL_WARNING: f64 = 0.8;
 
 impl Gateway {
-    /// True while the flash takes what is given to it.
-    #[must_use]
-    pub fn is_healthy(&self) -> bool {
-        self.store.condition == StoreCondition::Working
-    }
-
     /// Everything `status` shows.
     #[must_use]
     pub fn status(&self, now: Now) -> Value {
-        let broker = self.broker.status();
-        let GatewayCounters {
-            connections,
-            packets_received,
-            bytes_received,
-            bytes_sent,
-            protocol_errors,
-            refused,
-        } = self.counters;
-        let (healthy, store) = match &self.store.condition {
-            StoreCondition::Working => (true, "working"),
-            StoreCondition::Failing(why) => (false, why.as_str()),
-        };
-        let lost: serde_json::Map<String, Value> =
-            broker.lost.iter().map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect();
+        let figures = self.figures(now);
+        let mut queues: Vec<QueueStatus> = self.broker.queue_status().collect();
+        sort_by_fill(&mut queues);
+        let warnings = self.warnings(&figures, &queues);
+        let fullest = queues.iter().filter(|queue| queue.messages > 0).take(FULLEST);
+        let fullest: Vec<Value> = fullest.map(|queue| fill_json(queue, now)).collect();
         json!({
-            "id": self.policy.id,
+            "id": figures.id,
             "version": env!("CARGO_PKG_VERSION"),
-            "healthy": healthy,
-            "uptime_s": now.mono.since(self.started.mono).as_secs(),
-            "recovery": {
-                "sessions": self.recovery.sessions,
-                "queues": self.recovery.named_queues,
-                "queued": self.recovery.queued,
-                "retained": self.recovery.retained,
-                "wills": self.recovery.wills,
-                "unreadable_rows": self.recovery.unreadable,
-            },
-            "connections": {
-                "open": self.connections.len(),
-                "max": self.policy.connections_max,
-                "accepted": connections,
-                "refused": refused,
-                "protocol_errors": protocol_errors,
-            },
-            "traffic": {
-                "packets_received": packets_received,
-                "bytes_received": bytes_received,
-                "bytes_sent": bytes_sent,
-                "published": broker.counters.published,
-                "delivered": broker.counters.delivered,
-                "queued": broker.counters.queued,
-                "settled": broker.counters.settled,
-                "unrouted": broker.counters.unrouted,
-                "discarded": broker.counters.discarded,
-                "dead_lettered": broker.counters.dead_lettered,
-                "address_too_long": broker.counters.address_too_long,
-                "dropped_output_full": broker.counters.dropped_output_full,
-                "retained_refused": broker.counters.retained_refused,
-            },
+            "healthy": self.is_healthy() && figures.series_failing.is_none(),
+            "warnings": warnings,
+            "uptime_s": figures.uptime_s,
+            "clock": { "trusted": now.wall_trusted, "now_ms": now.wall.0 },
+            "recovery": recovery_json(&figures),
+            "listeners": listeners_json(&figures),
+            "connections": connections_json(&figures),
+            "traffic": traffic_json(&figures),
+            "denied": denied_json(&figures),
             "sessions": {
-                "total": broker.sessions,
-                "connected": broker.sessions_connected,
-                "subscriptions": broker.subscriptions,
-                "queued": broker.queued,
+                "total": figures.broker.sessions,
+                "connected": figures.broker.sessions_connected,
+                "subscriptions": figures.broker.subscriptions,
+                "queued": figures.broker.queued,
             },
-            "queues": { "total": broker.named_queues, "exchanges": broker.exchanges },
+            "queues": { "total": figures.broker.named_queues, "exchanges": figures.broker.exchanges },
+            "fullest": fullest,
             "readings": {
-                "store": self.readings.failing.as_deref().unwrap_or("working"),
-                "unflushed": self.broker.collections().map(|(index, _)| u64::from(self.broker.unsettled_readings(index).0)).sum::<u64>(),
+                "store": figures.series_failing.unwrap_or("working"),
+                "unflushed": self.unflushed_readings(),
             },
-            "retained": { "count": broker.retained, "bytes": broker.retained_bytes },
-            "memory_bytes": broker.memory_bytes,
-            "flash": {
-                "store": store,
-                "batches": self.store.batches,
-                "syncs": self.store.syncs,
-                "bytes_written": self.store.bytes_written,
-                "bytes_live": broker.flash_bytes_live,
-                "quota_bytes": broker.flash_quota_bytes,
-                "over_budget": broker.flash_overspent,
-                "elided": broker.elided,
-            },
-            "lost": { "messages": broker.counters.lost, "by_reason": lost },
+            "retained": { "count": figures.broker.retained, "bytes": figures.broker.retained_bytes },
+            "memory_bytes": figures.broker.memory_bytes,
+            "flash": flash_json(&figures),
+            "lost": lost_json(&figures),
         })
+    }
+
+    /// Readings that are not in the collections' store yet.
+    #[must_use]
+    pub fn unflushed_readings(&self) -> u64 {
+        let collections = self.broker.collections();
+        collections.map(|(index, _)| u64::from(self.broker.unsettled_readings(index).0)).sum()
+    }
+
+    /// What needs attention, a sentence each.
+    fn warnings(&self, figures: &Figures<'_>, queues: &[QueueStatus]) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let StoreCondition::Failing(why) = &self.store.condition {
+            warnings.push(format!("the flash fails, acknowledgements wait: {why}"));
+        }
+        if let Some(why) = figures.series_failing {
+            warnings.push(format!("collections are not stored, readings wait: {why}"));
+        }
+        if !figures.now.wall_trusted {
+            warnings.push("the clock is not trusted: times are estimates".to_owned());
+        }
+        if figures.broker.flash_overspent {
+            warnings.push("the day's flash budget is overspent: commits are spread".to_owned());
+        }
+        for queue in queues.iter().filter(|queue| fill(queue) >= FILL_WARNING).take(FULLEST) {
+            let percent = percent(queue);
+            let then = match queue.overflow {
+                Overflow::DropOldest => "then the oldest are dropped",
+                Overflow::Reject => "then publishers are refused",
+            };
+            warnings.push(format!("{} {} is {percent} % full, {then}", queue.kind.name(), queue.name));
+        }
+        warnings
     }
 
     /// The queues, the fullest first.
     #[must_use]
-    pub fn queues(&self) -> Value {
+    pub fn queues(&self, now: Now) -> Value {
         let mut queues: Vec<_> = self.broker.queue_status().collect();
-        queues.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-        Value::Array(queues.iter().map(queue_json).collect())
+        sort_by_fill(&mut queues);
+        Value::Array(queues.iter().map(|queue| queue_json(queue, now)).collect())
     }
 
     /// The clients that are connected.
@@ -153,14 +120,141 @@ impl Gateway {
     }
 }
 
-fn queue_json(queue: &QueueStatus) -> Value {
+fn sort_by_fill(queues: &mut [QueueStatus]) {
+    queues.sort_by(|a, b| {
+        fill(b).total_cmp(&fill(a)).then_with(|| b.bytes.cmp(&a.bytes)).then_with(|| a.name.cmp(&b.name))
+    });
+}
+
+fn recovery_json(figures: &Figures<'_>) -> Value {
+    json!({
+        "took_ms": figures.facts.recovery_ms,
+        "last_stop": figures.facts.last_stop,
+        "sessions": figures.recovery.sessions,
+        "queues": figures.recovery.named_queues,
+        "queued": figures.recovery.queued,
+        "retained": figures.recovery.retained,
+        "wills": figures.recovery.wills,
+        "unreadable_rows": figures.recovery.unreadable,
+    })
+}
+
+fn listeners_json(figures: &Figures<'_>) -> Value {
+    let listeners = figures.facts.listeners.iter();
+    listeners
+        .map(|listener| {
+            json!({
+                "name": listener.name,
+                "kind": listener.kind,
+                "address": listener.address,
+                "tls": listener.tls,
+            })
+        })
+        .collect()
+}
+
+fn connections_json(figures: &Figures<'_>) -> Value {
+    let [mqtt, amqp, joining] = figures.connections;
+    json!({
+        "open": mqtt + amqp + joining,
+        "mqtt": mqtt,
+        "amqp": amqp,
+        "max": figures.connections_max,
+        "held_back": figures.held_back,
+        "accepted": figures.counters.connections,
+        "refused": figures.counters.refused,
+        "protocol_errors": figures.counters.protocol_errors,
+    })
+}
+
+fn traffic_json(figures: &Figures<'_>) -> Value {
+    let counters = figures.broker.counters;
+    let received: Map<String, Value> = PROTOCOLS
+        .iter()
+        .zip(figures.tally.received)
+        .map(|(name, count)| (format!("published_{name}"), json!(count)))
+        .collect();
+    let mut shown = json!({
+        "packets_received": figures.counters.packets_received,
+        "bytes_received": figures.counters.bytes_received,
+        "bytes_sent": figures.counters.bytes_sent,
+        "published": counters.published,
+        "delivered": counters.delivered,
+        "queued": counters.queued,
+        "settled": counters.settled,
+        "unrouted": counters.unrouted,
+        "discarded": counters.discarded,
+        "dead_lettered": counters.dead_lettered,
+        "address_too_long": counters.address_too_long,
+        "dropped_output_full": counters.dropped_output_full,
+        "retained_refused": counters.retained_refused,
+        "refused_by_full_queues": counters.refused,
+        "credit_stalls": counters.credit_stalls,
+    });
+    if let Value::Object(members) = &mut shown {
+        members.extend(received);
+    }
+    shown
+}
+
+fn denied_json(figures: &Figures<'_>) -> Value {
+    let denials = &figures.tally.denials;
+    Denied::ALL.iter().map(|denied| (denied.name().to_owned(), json!(denials.count(*denied)))).collect()
+}
+
+fn flash_json(figures: &Figures<'_>) -> Value {
+    let store = match &figures.store.condition {
+        StoreCondition::Working => "working",
+        StoreCondition::Failing(why) => why.as_str(),
+    };
+    json!({
+        "store": store,
+        "batches": figures.store.batches,
+        "syncs": figures.store.syncs,
+        "bytes_written": figures.store.bytes_written,
+        "bytes_today": figures.store.bytes_today(figures.now),
+        "budget_bytes_per_day": figures.facts.flash_bytes_per_day,
+        "bytes_live": figures.broker.flash_bytes_live,
+        "quota_bytes": figures.broker.flash_quota_bytes,
+        "over_budget": figures.broker.flash_overspent,
+        "elided": figures.broker.elided,
+    })
+}
+
+fn lost_json(figures: &Figures<'_>) -> Value {
+    let mut by_reason: Map<String, Value> = Map::new();
+    for (reason, _, count) in &figures.broker.lost {
+        let sum = by_reason.get(reason.name()).and_then(Value::as_u64).unwrap_or(0) + count;
+        by_reason.insert(reason.name().to_owned(), json!(sum));
+    }
+    json!({ "messages": figures.broker.counters.lost, "by_reason": by_reason })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a percentage that is shown, never negative"
+)]
+fn percent(queue: &QueueStatus) -> u64 {
+    (fill(queue) * 100.0) as u64
+}
+
+fn fill_json(queue: &QueueStatus, now: Now) -> Value {
     json!({
         "name": queue.name,
-        "kind": match queue.kind {
-            QueueKind::Session => "session",
-            QueueKind::Collection => "collection",
-            QueueKind::Named => "queue",
-        },
+        "kind": queue.kind.name(),
+        "fill_percent": percent(queue),
+        "messages": queue.messages,
+        "bytes": queue.bytes,
+        "oldest_ms": age_ms(queue, now),
+        "full_in_s": full_in_s(queue, now),
+    })
+}
+
+fn queue_json(queue: &QueueStatus, now: Now) -> Value {
+    json!({
+        "name": queue.name,
+        "kind": queue.kind.name(),
         "consumers": queue.consumers,
         "durable": queue.durable,
         "connected": queue.connected,
@@ -170,6 +264,13 @@ fn queue_json(queue: &QueueStatus) -> Value {
         "bytes": queue.bytes,
         "messages_max": queue.messages_max,
         "bytes_max": queue.bytes_max,
+        "fill_percent": percent(queue),
+        "oldest_ms": age_ms(queue, now),
+        "full_in_s": full_in_s(queue, now),
+        "overflow": match queue.overflow {
+            Overflow::DropOldest => "drop_oldest",
+            Overflow::Reject => "reject",
+        },
         "dropped": queue.dropped,
     })
 }

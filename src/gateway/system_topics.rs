@@ -34,7 +34,7 @@ impl Gateway {
             Some(at) if at > now.mono => return,
             _ => self.system_topics.next = Some(now.mono + INTERVAL),
         }
-        for (topic, value) in self.figures(now) {
+        for (topic, value) in self.system_figures(now) {
             self.publish_figure(now, &topic, &value);
         }
         if self.broker.take_untold_losses() {
@@ -63,7 +63,7 @@ impl Gateway {
         self.broker.publish_uncounted(now, publish);
     }
 
-    fn figures(&self, now: Now) -> Vec<(String, String)> {
+    fn system_figures(&self, now: Now) -> Vec<(String, String)> {
         let status = self.broker.status();
         let uptime_s = now.mono.since(self.started.mono).as_secs();
         let counters = self.counters;

@@ -37,7 +37,7 @@ pub fn ask(now: Now, method: &str, path: &str, parameters: &str) -> Option<Asked
     if more.is_some() || !(rest.is_empty() || rest.starts_with('/')) {
         return Some(Asked::Refused(Response::error(404, "no such resource")));
     }
-    let name = name.map(decoded).filter(|name| !name.is_empty());
+    let name = name.map(unescaped).filter(|name| !name.is_empty());
     let wants = match verb {
         None | Some("query" | "tail") => "GET",
         Some("readings") => "DELETE",
@@ -119,7 +119,7 @@ fn listed(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-fn pairs(parameters: &str) -> impl Iterator<Item = (String, String)> {
+pub(super) fn pairs(parameters: &str) -> impl Iterator<Item = (String, String)> {
     parameters.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         (decoded(key), decoded(value))
@@ -128,6 +128,11 @@ fn pairs(parameters: &str) -> impl Iterator<Item = (String, String)> {
 
 /// Resolves `%41` and, as in forms, `+`.
 fn decoded(text: &str) -> String {
+    unescaped(&text.replace('+', " "))
+}
+
+/// Resolves `%41`.
+pub(super) fn unescaped(text: &str) -> String {
     let mut out = Vec::new();
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -138,7 +143,7 @@ fn decoded(text: &str) -> String {
             bytes.next();
             bytes.next();
         } else {
-            out.push(if byte == b'+' { b' ' } else { byte });
+            out.push(byte);
         }
     }
     String::from_utf8_lossy(&out).into_owned()

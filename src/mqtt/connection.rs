@@ -19,7 +19,7 @@ use super::codec::{
 };
 use super::owed::{OwedReplies, Reply};
 use super::topic::TopicName;
-use crate::auth::{Acl, Challenge, Identity, Users};
+use crate::auth::{Acl, Challenge, Denials, Identity, Users};
 use crate::broker::{Broker, Delivery, Gate, QueueIndex, WillNumber};
 use crate::ids::ConnectionId;
 use crate::limits;
@@ -35,6 +35,8 @@ pub struct Context<'a> {
     pub users: Option<&'a Users>,
     /// The rules, when there is an ACL file.
     pub acl: Option<&'a Acl>,
+    /// Takes note of what was not allowed.
+    pub denials: &'a Denials,
     /// Deliveries in flight to one client.
     pub inflight_max: u16,
     /// A random number for a client identifier that the gateway chooses.
@@ -62,6 +64,8 @@ pub enum End {
     Refused(ConnectReturnCode),
     /// It sent the beginning of a large packet while memory was short.
     OutOfMemory,
+    /// The operator ended it.
+    Kicked,
     /// The gateway stops.
     Shutdown,
 }
@@ -85,6 +89,7 @@ impl End {
             Self::TakenOver => "taken_over",
             Self::Refused(_) => "refused",
             Self::OutOfMemory => "out_of_memory",
+            Self::Kicked => "kicked",
             Self::Shutdown => "shutdown",
         }
     }
@@ -101,6 +106,7 @@ impl fmt::Display for End {
             Self::TakenOver => f.write_str("session taken over by a newer connection"),
             Self::Refused(code) => write!(f, "refused: {code}"),
             Self::OutOfMemory => f.write_str("memory_max is reached"),
+            Self::Kicked => f.write_str("ended by the operator"),
             Self::Shutdown => f.write_str("the gateway stops"),
         }
     }

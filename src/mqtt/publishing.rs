@@ -3,6 +3,7 @@
 use super::codec::{self, Fault, PacketIdentifier, ProtocolError, QualityOfService};
 use super::connection::{Connection, Context, End, Next, assurance};
 use super::owed::Reply;
+use crate::auth::Denied;
 use crate::broker::{Publish, Routed};
 
 /// Topics under this belong to the gateway: what a client sends there is acknowledged and dropped, as 3.1.1 has no
@@ -85,6 +86,10 @@ impl Connection {
     pub(super) fn may_publish(&self, context: &Context<'_>, topic: &str) -> bool {
         let system =
             topic.strip_prefix(SYSTEM_TOPICS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        !system && context.acl.is_none_or(|acl| acl.may_publish(self.identity(), topic))
+        let may = !system && context.acl.is_none_or(|acl| acl.may_publish(self.identity(), topic));
+        if !may {
+            context.denials.note(context.now.wall, Denied::Publish, self.identity(), topic);
+        }
+        may
     }
 }

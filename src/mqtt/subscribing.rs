@@ -3,6 +3,7 @@
 use super::codec::{Subscribe, SubscribeReturnCode, SubscriptionRequest, Unsubscribe};
 use super::connection::{Connection, Context, assurance};
 use super::owed::Reply;
+use crate::auth::Denied;
 use crate::broker::{Gate, QueueIndex, SubscribeOptions};
 
 impl Connection {
@@ -40,7 +41,10 @@ impl Connection {
         request: &SubscriptionRequest<'_>,
     ) -> bool {
         let filter = request.filter.as_str();
-        context.broker.may_subscribe(queue, filter)
-            && context.acl.is_none_or(|acl| acl.may_subscribe(self.identity(), filter))
+        let may = context.acl.is_none_or(|acl| acl.may_subscribe(self.identity(), filter));
+        if !may {
+            context.denials.note(context.now.wall, Denied::Subscribe, self.identity(), filter);
+        }
+        may && context.broker.may_subscribe(queue, filter)
     }
 }

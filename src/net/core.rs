@@ -19,21 +19,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::clock::Clock;
-use super::http::QUERIES_MAX;
+use super::http::{BODIES_MAX, QUERIES_MAX};
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
-use crate::gateway::{End, Gateway, Output, StoreCondition};
+use crate::gateway::{End, Gateway, Output, StoreCondition, Ticket};
 use crate::ids::ConnectionId;
 use crate::limits;
 
 /// Pieces of output handed to one write call.
 const SLICES_MAX: usize = 16;
+
+/// An HTTP request waits so long for the flash.
+const KEPT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A refused or ending client gets this long to take its last bytes.
 const LINGER: Duration = Duration::from_secs(5);
@@ -47,6 +50,10 @@ pub(super) struct Core {
     pub store: StoreThread,
     pub series: SeriesThread,
     pub query_room: Arc<Semaphore>,
+    /// Bodies that are received at once.
+    pub body_room: Semaphore,
+    /// HTTP requests that wait until something is on flash.
+    kept: RefCell<HashMap<Ticket, oneshot::Sender<()>>>,
     passwords: PasswordWorkers,
     /// Reads that brought something since the last round.
     reads: Cell<u32>,
@@ -81,6 +88,8 @@ impl Core {
             store,
             series,
             query_room: Arc::new(Semaphore::new(QUERIES_MAX)),
+            body_room: Semaphore::new(BODIES_MAX),
+            kept: RefCell::new(HashMap::new()),
             passwords,
             reads: Cell::new(0),
             wake: Notify::new(),
@@ -104,6 +113,17 @@ impl Core {
     pub fn receive(&self, id: ConnectionId, bytes: &[u8]) {
         self.reads.set(self.reads.get().saturating_add(1));
         self.gateway.borrow_mut().receive(self.clock.get().now(), id, bytes);
+    }
+
+    /// Waits until what `ticket` names is on flash. False when that takes too long.
+    pub async fn wait_kept(&self, ticket: Ticket) -> bool {
+        let (sender, kept) = oneshot::channel();
+        self.kept.borrow_mut().insert(ticket, sender);
+        // The output that names the ticket is taken in the round that this asks for, or in a later one.
+        self.kick();
+        let is_kept = timeout(KEPT_TIMEOUT, kept).await.is_ok();
+        self.kept.borrow_mut().remove(&ticket);
+        is_kept
     }
 
     /// Asks for a round, after the tasks that are ready now.
@@ -238,6 +258,12 @@ impl Core {
                 }
             }
             Output::Close { connection, end } => self.close(connection, &end),
+            Output::Kept { ticket } => {
+                let waiter = self.kept.borrow_mut().remove(&ticket);
+                if waiter.is_some_and(|waiter| waiter.send(()).is_err()) {
+                    tracing::debug!("who waited for the flash has gone away");
+                }
+            }
         }
     }
 

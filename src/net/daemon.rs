@@ -25,7 +25,7 @@ use super::{collections, connection, identity};
 use crate::auth::{Acl, Users};
 use crate::broker::Recovered;
 use crate::config::{Config, Listener, ListenerKind, OnCorrupt};
-use crate::gateway::{Accept, Gateway, GatewayPolicy, Protocol, broker_policy};
+use crate::gateway::{Accept, Facts, Gateway, GatewayPolicy, ListenerFacts, Protocol, broker_policy};
 use crate::ingest::Collector;
 use crate::message::record::{Reader, put_bytes};
 use crate::series::SeriesStore;
@@ -165,7 +165,8 @@ fn start_gateway(
     }
     let told = (began, seed, store.usage().quota_bytes);
     let series = collections::open(config, disk, &mut broker, &found, told).map_err(RunError::Series)?;
-    let took_ms = clock.now().mono.since(began.mono).as_millis();
+    let took = clock.now().mono.since(began.mono);
+    let took_ms = took.as_millis();
     let last_stop = match (found.created, found.clean) {
         (true, _) => "none, the store is new",
         (false, true) => "clean",
@@ -178,7 +179,13 @@ fn start_gateway(
         summary.retained,
     );
     let policy = GatewayPolicy::new(config, identity::gateway_id(&config.gateway.id));
-    let gateway = Gateway::new(policy, users, acl, broker, summary, seed, began);
+    let mut gateway = Gateway::new(policy, users, acl, broker, summary, seed, began);
+    gateway.set_facts(Facts {
+        recovery_ms: u64::try_from(took_ms).unwrap_or(u64::MAX),
+        last_stop,
+        listeners: Vec::new(),
+        flash_bytes_per_day: config.storage.bytes_per_day_budget,
+    });
     Ok((store, gateway, series))
 }
 
@@ -210,6 +217,7 @@ async fn serve(
         }
     });
     spawn_local(keep_watch(Rc::clone(&core)));
+    tell_listeners(&core, &listeners);
     let http_room = Rc::new(Semaphore::new(http::CONNECTIONS_MAX));
     for (listener, socket) in listeners {
         tracing::info!(
@@ -312,6 +320,22 @@ fn essentials(core: &Core) -> Vec<u8> {
 fn essential_rows(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut reader = Reader::new(content);
     std::iter::from_fn(move || if reader.is_empty() { None } else { reader.bytes() })
+}
+
+/// Has `status` show what is open.
+fn tell_listeners(core: &Core, listeners: &[(Listener, TcpListener)]) {
+    let mut gateway = core.gateway.borrow_mut();
+    let mut facts = gateway.facts().clone();
+    let shown = listeners.iter().map(|(listener, socket)| ListenerFacts {
+        name: listener.name.clone(),
+        kind: listener.kind.name(),
+        address: socket
+            .local_addr()
+            .map_or_else(|_| listener.bind.to_string(), |address| address.to_string()),
+        tls: false,
+    });
+    facts.listeners = shown.collect();
+    gateway.set_facts(facts);
 }
 
 async fn bind(config: &Config) -> Result<Vec<(Listener, TcpListener)>, RunError> {

@@ -3,29 +3,25 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::{spawn_blocking, spawn_local};
 
+use super::api;
 use super::body::AnswerBody;
-use super::collections as collections_life;
 use super::core::Core;
-use super::series_thread::Piece;
-use crate::http::collections::{self, Asked};
+use crate::http::routes::Access;
 use crate::http::{self, Response};
-use crate::series::Format;
 
 /// A request's head must come within this.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,6 +31,9 @@ pub(super) const CONNECTIONS_MAX: usize = 64;
 
 /// Queries and followers at once; one more is told to come back.
 pub(super) const QUERIES_MAX: usize = 8;
+
+/// Bodies received at once; more wait.
+pub(super) const BODIES_MAX: usize = 8;
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -57,7 +56,7 @@ where
         let Ok(_place) = room.acquire().await else { return };
         let answer = service_fn(|request| {
             let core = Rc::clone(&core);
-            async move { Ok::<_, Infallible>(answer(&core, door, &request).await) }
+            async move { Ok::<_, Infallible>(answer(&core, door, request).await) }
         });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -71,103 +70,32 @@ where
     });
 }
 
-async fn answer(core: &Rc<Core>, door: Door, request: &Request<Incoming>) -> hyper::Response<AnswerBody> {
-    let path = request.uri().path();
-    if door == Door::Tcp
-        && !http::is_public(path)
-        && let Err(refusal) = authorize(core, request.headers()).await
-    {
-        return whole(refusal);
-    }
-    let now = core.clock.get().now();
-    let method = request.method().as_str();
-    let parameters = request.uri().query().unwrap_or_default();
-    match collections::ask(now, method, path, parameters) {
-        Some(asked) => answer_collection(core, asked).await,
-        None => whole(http::respond(&core.gateway.borrow(), now, method, path)),
-    }
-}
-
-async fn answer_collection(core: &Rc<Core>, asked: Asked) -> hyper::Response<AnswerBody> {
-    match asked {
-        Asked::Refused(response) => whole(response),
-        Asked::Overview(name) => {
-            let shown = core.series.overview(name).await;
-            let missing = || Response::error(404, "no such collection");
-            whole(shown.map_or_else(missing, |shown| Response::json(200, &shown)))
-        }
-        Asked::Query(query, format) => match core.series.query(*query, format) {
-            Ok(pieces) => stream(core, pieces, format.media_type(), true).await,
-            Err(error) => whole(Response::error(503, &error.to_string())),
+async fn answer(core: &Rc<Core>, door: Door, request: Request<Incoming>) -> hyper::Response<AnswerBody> {
+    let found = http::routes::find(request.method().as_str(), request.uri().path());
+    let (route, names) = match found {
+        Ok(found) => found,
+        Err(refusal) => return api::whole(refusal),
+    };
+    let caller = match (door, route.access) {
+        (Door::Control, _) | (Door::Tcp, Access::Public) => None,
+        (Door::Tcp, access) => match authorize(core, request.headers(), access).await {
+            Ok(caller) => caller,
+            Err(refusal) => return api::whole(refusal),
         },
-        Asked::Follow(query) => {
-            if core.series.overview(Some(query.collection.to_string())).await.is_none() {
-                return whole(Response::error(404, &format!("no collection {}", query.collection)));
-            }
-            let pieces = core.series.follow(*query);
-            stream(core, pieces, Format::JsonLines.media_type(), false).await
-        }
-        Asked::Delete(query) => {
-            // What waits in the row log would come back after a power cut.
-            collections_life::flush(core).await;
-            match core.series.delete(*query).await {
-                Ok(deleted) => whole(Response::json(200, &json!({ "deleted": deleted }))),
-                Err(why) => whole(Response::error(503, &why)),
-            }
-        }
-    }
-}
-
-/// An answer in pieces. The first of a query decides about its status; a follower's may be long in coming.
-async fn stream(
-    core: &Rc<Core>,
-    mut pieces: mpsc::Receiver<Piece>,
-    content_type: &'static str,
-    waits: bool,
-) -> hyper::Response<AnswerBody> {
-    let Ok(place) = Arc::clone(&core.query_room).try_acquire_owned() else {
-        return whole(Response::error(503, "too many queries at once"));
     };
-    let first = if waits { pieces.recv().await } else { None };
-    let first = match first {
-        Some(Err(failure)) => return whole(Response::error(failure.status, &failure.why)),
-        Some(Ok(bytes)) => Some(bytes),
-        None => None,
-    };
-    headed(200, content_type, AnswerBody::Pieces { first, rest: pieces, _place: place })
-}
-
-fn whole(response: Response) -> hyper::Response<AnswerBody> {
-    let body = AnswerBody::Whole(Some(Bytes::from(response.body)));
-    headed(response.status, response.content_type, body)
-}
-
-fn headed(status: u16, content_type: &'static str, body: AnswerBody) -> hyper::Response<AnswerBody> {
-    let mut out = hyper::Response::new(body);
-    *out.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = out.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    match status {
-        401 => {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"gatewayd\""));
-        }
-        405 => {
-            headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-        }
-        _ => {}
+    match http::routes::call(route, names, request.uri().query().unwrap_or_default()) {
+        Ok(call) => api::answer(core, &call, caller, request).await,
+        Err(refusal) => api::whole(refusal),
     }
-    out
 }
 
 /// With users a name and password; without, a loopback Host and no foreign Origin, so that no web page that a
-/// browser on the box shows may ask.
-async fn authorize(core: &Rc<Core>, headers: &HeaderMap) -> Result<(), Response> {
+/// browser on the box shows may ask. Answers the user's name.
+async fn authorize(core: &Rc<Core>, headers: &HeaderMap, access: Access) -> Result<Option<String>, Response> {
     let has_users = core.gateway.borrow().users().is_some();
     if !has_users {
         return if is_local(headers) {
-            Ok(())
+            Ok(None)
         } else {
             Err(Response::error(
                 403,
@@ -180,7 +108,16 @@ async fn authorize(core: &Rc<Core>, headers: &HeaderMap) -> Result<(), Response>
     let challenge =
         core.gateway.borrow().users().and_then(|users| users.challenge(&name)).ok_or_else(unauthorized)?;
     let genuine = spawn_blocking(move || challenge.verify(password.as_bytes())).await.unwrap_or(false);
-    if genuine { Ok(()) } else { Err(unauthorized()) }
+    if !genuine {
+        return Err(unauthorized());
+    }
+    if access == Access::Operator {
+        return Err(Response::error(
+            403,
+            "this is for the control socket: use gatewayd on the gateway itself",
+        ));
+    }
+    Ok(Some(name))
 }
 
 fn credentials(headers: &HeaderMap) -> Option<(String, String)> {

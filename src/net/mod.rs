@@ -4,6 +4,7 @@
 //! passwords. `core` has the round, `connection` reads, `store_thread` and `workers` are the other threads, `http`
 //! is the API's way in, `daemon` starts and stops it all.
 
+mod api;
 mod body;
 pub mod client;
 mod clock;
@@ -14,6 +15,7 @@ mod daemon;
 mod http;
 mod identity;
 pub mod logging;
+mod process;
 mod series_thread;
 mod store_thread;
 mod workers;

@@ -12,6 +12,7 @@ use tokio::sync::mpsc as to_core;
 use tokio::sync::oneshot;
 
 use crate::gateway::SeriesRequest;
+use crate::http::metrics::SeriesFigures;
 use crate::ingest::{Collector, Taken, overview};
 use crate::series::{
     FlushTo, Format, Item, Query, QueryError, SeriesStore, Snapshot, Source, Writer, put_json, run, takes,
@@ -44,6 +45,7 @@ enum Request {
     Snapshot(Box<Query>, mpsc::SyncSender<Result<Option<Snapshot>, QueryError>>),
     Follow(Box<Query>, to_core::Sender<Piece>),
     Overview(Option<String>, oneshot::Sender<Option<Value>>),
+    Figures(oneshot::Sender<SeriesFigures>),
     Delete(Box<Query>, oneshot::Sender<Result<u64, String>>),
     Close,
 }
@@ -123,6 +125,13 @@ impl SeriesThread {
         answer.await.ok().flatten()
     }
 
+    /// What metrics show of all collections.
+    pub async fn figures(&self) -> Option<SeriesFigures> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Figures(reply));
+        answer.await.ok()
+    }
+
     /// Deletes readings by collection, topic and time; answers how many.
     pub async fn delete(&self, query: Query) -> Result<u64, String> {
         let (reply, answer) = oneshot::channel();
@@ -180,6 +189,10 @@ impl Owner {
                         Some(name) => overview::collection(&self.store, &self.collector, &name),
                     };
                     drop(reply.send(shown));
+                }
+                Ok(Request::Figures(reply)) => {
+                    let shown = overview::collections(&self.store, &self.collector);
+                    drop(reply.send((shown, self.store.counters())));
                 }
                 Ok(Request::Delete(query, reply)) => drop(reply.send(self.delete(&query))),
                 Ok(Request::Close) => {

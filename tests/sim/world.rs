@@ -389,7 +389,7 @@ impl World {
                         link.parked = false;
                     }
                 }
-                Some(Output::Joined { .. } | Output::VerifyPassword { .. }) => {}
+                Some(Output::Joined { .. } | Output::Kept { .. } | Output::VerifyPassword { .. }) => {}
             }
         }
     }

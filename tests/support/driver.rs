@@ -496,7 +496,7 @@ impl World {
                 }
             }
             Output::Close { connection, end } => self.close(connection, &end),
-            Output::Read { .. } | Output::Joined { .. } => {}
+            Output::Read { .. } | Output::Joined { .. } | Output::Kept { .. } => {}
         }
     }
 

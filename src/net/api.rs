@@ -1,0 +1,217 @@
+//! The HTTP API in the daemon: what the gateway's state answers at once, and what waits for the flash, for the
+//! collections' thread or for a body.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::{Request, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::body::AnswerBody;
+use super::collections as collections_life;
+use super::core::Core;
+use super::process;
+use super::series_thread::Piece;
+use crate::gateway::{DirectPublish, PublishRefused};
+use crate::http::collections::{self, Asked};
+use crate::http::routes::{Call, Operation};
+use crate::http::{self, Response, metrics};
+use crate::message::Assurance;
+use crate::series::Format;
+
+/// A body must come within this.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Answers a request whose caller may ask.
+pub(super) async fn answer(
+    core: &Rc<Core>,
+    call: &Call,
+    caller: Option<String>,
+    request: Request<Incoming>,
+) -> hyper::Response<AnswerBody> {
+    let now = core.clock.get().now();
+    let responded = http::respond(&mut core.gateway.borrow_mut(), now, call);
+    if let Some(response) = responded {
+        // A client may have been ended.
+        core.kick();
+        return whole(response);
+    }
+    match call.route.operation {
+        Operation::Publish => whole(publish(core, call, caller, request).await),
+        Operation::PurgeQueue => whole(purge(core, call).await),
+        Operation::Metrics => whole(show_metrics(core, call).await),
+        Operation::Status => whole(status(core).await),
+        _ => {
+            let (method, path) = (request.method().as_str(), request.uri().path());
+            match collections::ask(now, method, path, request.uri().query().unwrap_or_default()) {
+                Some(asked) => answer_collection(core, asked).await,
+                None => whole(Response::error(404, "no such resource")),
+            }
+        }
+    }
+}
+
+/// The body becomes a message; the answer waits as PUBACK does.
+async fn publish(
+    core: &Rc<Core>,
+    call: &Call,
+    caller: Option<String>,
+    request: Request<Incoming>,
+) -> Response {
+    let bytes_max = core.gateway.borrow().message_bytes_max();
+    let too_large = || Response::error(413, &PublishRefused::TooLarge.to_string());
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if announced.and_then(|length| length.parse().ok()).is_some_and(|length: usize| length > bytes_max) {
+        return too_large();
+    }
+    // Bodies of many requests at once take memory that nobody counts.
+    let Ok(_place) = core.body_room.acquire().await else {
+        return Response::error(503, "the gateway is stopping");
+    };
+    let body = match timeout(BODY_TIMEOUT, Limited::new(request.into_body(), bytes_max).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return too_large(),
+        Ok(Err(_)) => return Response::error(400, "the body broke off"),
+        Err(_) => return Response::error(408, "the body did not come in time"),
+    };
+    let assurance = match call.integer("qos") {
+        Some(0) => Assurance::AtMostOnce,
+        Some(2) => Assurance::ExactlyOnce,
+        _ => Assurance::AtLeastOnce,
+    };
+    let publish = DirectPublish {
+        user_name: caller.as_deref(),
+        topic: call.parameter("topic").unwrap_or_default(),
+        body: &body,
+        assurance,
+        retain: call.parameter("retain") == Some("true"),
+    };
+    let now = core.clock.get().now();
+    let taken = core.gateway.borrow_mut().publish(now, publish);
+    match taken {
+        Ok(ticket) if core.wait_kept(ticket).await => Response::json(200, &json!({ "kept": true })),
+        Ok(_) => Response::error(503, "not on flash yet: publish it again"),
+        Err(refused) => {
+            core.kick();
+            let status = match refused {
+                PublishRefused::Topic(_) => 400,
+                PublishRefused::NotAllowed => 403,
+                PublishRefused::TooLarge => 413,
+                PublishRefused::QueueFull | PublishRefused::Congested => 503,
+            };
+            Response::error(status, &refused.to_string())
+        }
+    }
+}
+
+async fn purge(core: &Rc<Core>, call: &Call) -> Response {
+    let now = core.clock.get().now();
+    let purged = core.gateway.borrow_mut().purge(now, call.name(), call.parameter("kind"));
+    match purged {
+        None => Response::error(404, "no queue or session of this name"),
+        Some((count, ticket)) if core.wait_kept(ticket).await => {
+            Response::json(200, &json!({ "purged": count }))
+        }
+        Some(_) => Response::error(503, "the flash does not take it now; it is purged once it does"),
+    }
+}
+
+async fn show_metrics(core: &Rc<Core>, call: &Call) -> Response {
+    let series = core.series.figures().await;
+    let now = core.clock.get().now();
+    let per_queue = call.parameter("per") == Some("queue");
+    let gateway = core.gateway.borrow();
+    let text = metrics::render(&gateway, now, series.as_ref(), process::figures(), per_queue);
+    Response::of(200, metrics::CONTENT_TYPE, text)
+}
+
+async fn status(core: &Rc<Core>) -> Response {
+    let collections = core.series.overview(None).await.unwrap_or_default();
+    let now = core.clock.get().now();
+    let mut shown = core.gateway.borrow().status(now);
+    if let Value::Object(members) = &mut shown {
+        members.insert("collections".to_owned(), collections);
+    }
+    Response::json(200, &shown)
+}
+
+async fn answer_collection(core: &Rc<Core>, asked: Asked) -> hyper::Response<AnswerBody> {
+    match asked {
+        Asked::Refused(response) => whole(response),
+        Asked::Overview(name) => {
+            let shown = core.series.overview(name).await;
+            let missing = || Response::error(404, "no such collection");
+            whole(shown.map_or_else(missing, |shown| Response::json(200, &shown)))
+        }
+        Asked::Query(query, format) => match core.series.query(*query, format) {
+            Ok(pieces) => stream(core, pieces, format.media_type(), true).await,
+            Err(error) => whole(Response::error(503, &error.to_string())),
+        },
+        Asked::Follow(query) => {
+            if core.series.overview(Some(query.collection.to_string())).await.is_none() {
+                return whole(Response::error(404, &format!("no collection {}", query.collection)));
+            }
+            let pieces = core.series.follow(*query);
+            stream(core, pieces, Format::JsonLines.media_type(), false).await
+        }
+        Asked::Delete(query) => {
+            // What waits in the row log would come back after a power cut.
+            collections_life::flush(core).await;
+            match core.series.delete(*query).await {
+                Ok(deleted) => whole(Response::json(200, &json!({ "deleted": deleted }))),
+                Err(why) => whole(Response::error(503, &why)),
+            }
+        }
+    }
+}
+
+/// An answer in pieces. The first of a query decides about its status; a follower's may be long in coming.
+async fn stream(
+    core: &Rc<Core>,
+    mut pieces: mpsc::Receiver<Piece>,
+    content_type: &'static str,
+    waits: bool,
+) -> hyper::Response<AnswerBody> {
+    let Ok(place) = Arc::clone(&core.query_room).try_acquire_owned() else {
+        return whole(Response::error(503, "too many queries at once"));
+    };
+    let first = if waits { pieces.recv().await } else { None };
+    let first = match first {
+        Some(Err(failure)) => return whole(Response::error(failure.status, &failure.why)),
+        Some(Ok(bytes)) => Some(bytes),
+        None => None,
+    };
+    headed(200, content_type, AnswerBody::Pieces { first, rest: pieces, _place: place })
+}
+
+pub(super) fn whole(response: Response) -> hyper::Response<AnswerBody> {
+    let body = match response.body {
+        Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
+        Cow::Owned(text) => Bytes::from(text),
+    };
+    let mut out = headed(response.status, response.content_type, AnswerBody::Whole(Some(body)));
+    if let Some(allowed) = response.allowed.and_then(|allowed| HeaderValue::from_str(&allowed).ok()) {
+        out.headers_mut().insert(header::ALLOW, allowed);
+    }
+    out
+}
+
+fn headed(status: u16, content_type: &'static str, body: AnswerBody) -> hyper::Response<AnswerBody> {
+    let mut out = hyper::Response::new(body);
+    *out.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = out.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if status == 401 {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"gatewayd\""));
+    }
+    out
+}
