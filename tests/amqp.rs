@@ -17,18 +17,30 @@ use std::time::Duration;
 use daemon::Daemon;
 use tool::{Tool, messages, publish, subscribe};
 
+/// A file of this project, which `scripts/setup` has made if it is not in the repository.
+fn own(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    assert!(path.exists(), "{} is missing: ./scripts/test makes it", path.display());
+    path.into_os_string().into_string().expect("the project's path is text")
+}
+
 /// Runs one step of a script in `tests/amqp` to its successful end.
 fn step(daemon: &Daemon, script: &str, arguments: &[&str]) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let python = root.join(".venv/bin/python");
-    assert!(python.exists(), "{} is missing: ./scripts/test makes it", python.display());
     let (host, port) = (daemon.amqp().ip().to_string(), daemon.amqp().port().to_string());
-    let script = root.join("tests/amqp").join(script);
-    let mut all = vec!["-u", script.to_str().expect("the project's path is text"), &host, &port];
+    let script = own(&format!("tests/amqp/{script}"));
+    let mut all = vec!["-u", &script, &host, &port];
     all.extend_from_slice(arguments);
-    let output = Tool::start(daemon, python.to_str().expect("the project's path is text"), &all).succeed();
+    let output = Tool::start(daemon, &own(".venv/bin/python"), &all).succeed();
     assert!(output.ends_with("ok\n"), "{output}");
     output
+}
+
+/// Runs one of Debian's amqp-tools aimed at the gateway, fed with nothing.
+fn amqp_tool(daemon: &Daemon, program: &str, arguments: &[&str]) -> Tool {
+    let url = format!("--url=amqp://guest:guest@{}", daemon.amqp());
+    let mut all = vec![url.as_str()];
+    all.extend_from_slice(arguments);
+    Tool::start(daemon, program, &all)
 }
 
 #[test]
@@ -120,4 +132,103 @@ fn a_dot_inside_a_level_survives_the_way_to_a_queue_and_back() {
     step(&daemon, "article.py", &["publish-bridge", "v1/2.state", "on"]);
     let output = device.succeed();
     assert_eq!(messages(&output), ["v1.2/state on"]);
+}
+
+#[test]
+fn aio_pika_finds_what_it_expects_and_what_it_left() {
+    let mut daemon = Daemon::started("amqp-aio", "");
+    for name in ["round-trip", "rpc", "keep"] {
+        step(&daemon, "aio.py", &[name]);
+    }
+    daemon.kill_and_restart();
+    step(&daemon, "aio.py", &["kept"]);
+}
+
+#[test]
+fn amqplib_finds_what_it_expects() {
+    let daemon = Daemon::started("amqp-js", "");
+    let modules = format!("NODE_PATH={}", own(".node/node_modules"));
+    let (host, port) = (daemon.amqp().ip().to_string(), daemon.amqp().port().to_string());
+    let script = own("tests/amqp/amqplib.js");
+    let output = Tool::start(&daemon, "env", &[&modules, "node", &script, &host, &port]).succeed();
+    assert!(output.ends_with("ok\n"), "{output}");
+}
+
+#[test]
+fn amqp_tools_find_what_they_expect_and_what_they_left() {
+    let mut daemon = Daemon::started("amqp-tools", "");
+    let tool = |daemon: &Daemon, program: &str, arguments: &[&str]| amqp_tool(daemon, program, arguments);
+    assert_eq!(tool(&daemon, "amqp-declare-queue", &["-q", "tools.q", "-d"]).succeed(), "tools.q\n");
+    for body in ["one", "two"] {
+        tool(&daemon, "amqp-publish", &["-r", "tools.q", "-p", "-b", body]).succeed();
+    }
+    // amqp-publish asks for no confirm: the next round trip of the queue says that both have come, and a second later
+    // they are flushed.
+    std::thread::sleep(Duration::from_millis(1200));
+    daemon.kill_and_restart();
+    assert_eq!(tool(&daemon, "amqp-get", &["-q", "tools.q"]).succeed(), "one");
+    assert_eq!(
+        tool(&daemon, "amqp-consume", &["-q", "tools.q", "-c", "1", "-p", "1", "cat"]).succeed(),
+        "two"
+    );
+    // Its own word for an empty queue.
+    assert_eq!(tool(&daemon, "amqp-get", &["-q", "tools.q"]).finish().status.code(), Some(2));
+    tool(&daemon, "amqp-delete-queue", &["-q", "tools.q"]).succeed();
+    let gone = tool(&daemon, "amqp-get", &["-q", "tools.q"]).finish();
+    assert!(gone.output.contains("404") && gone.output.contains("no queue 'tools.q'"), "{}", gone.output);
+    // And MQTT in, amqp-tools out.
+    let consumer =
+        tool(&daemon, "amqp-consume", &["-e", "amq.topic", "-r", "sensors.*.temp", "-c", "1", "cat"]);
+    consumer.wait_for("Server provided queue name");
+    std::thread::sleep(Duration::from_millis(200));
+    publish(&daemon, &["-q", "1", "-t", "sensors/boiler/temp", "-m", "91.5"]);
+    assert!(consumer.succeed().ends_with("91.5"));
+}
+
+#[test]
+fn a_celery_worker_runs_its_tasks() {
+    let daemon = Daemon::started("amqp-celery", "");
+    let address = format!("GATEWAY_AMQP={}", daemon.amqp());
+    let results = daemon.folder().join("results");
+    std::fs::create_dir_all(&results).expect("the test's folder can be written");
+    let results = format!("GATEWAY_RESULTS={}", results.display());
+    let (python, script) = (own(".venv/bin/python"), own("tests/amqp/celery_app.py"));
+    let output =
+        Tool::start(&daemon, "env", &[&address, &results, &python, "-W", "ignore", &script]).succeed();
+    assert!(output.ends_with("ok\n"), "{output}");
+}
+
+#[test]
+fn conversations_go_as_with_rabbitmq_or_as_their_files_say() {
+    let daemon = Daemon::started("amqp-conversations", "");
+    let folder = own("tests/conversations");
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .expect("the conversations are in the repository")
+        .map(|entry| entry.expect("a file").path().into_os_string().into_string().expect("a name of ours"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 60, "{}", files.len());
+    let mut arguments = vec!["check"];
+    arguments.extend(files.iter().map(String::as_str));
+    step(&daemon, "converse.py", &arguments);
+}
+
+#[test]
+fn each_difference_from_rabbitmq_has_its_reason_and_is_on_the_page() {
+    let page = std::fs::read_to_string(own("docs/conformance-amqp.md")).expect("the page is text");
+    for entry in
+        std::fs::read_dir(own("tests/conversations")).expect("the conversations are in the repository")
+    {
+        let path = entry.expect("a file").path();
+        let text = std::fs::read_to_string(&path).expect("a conversation is text");
+        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name of ours");
+        let reason = text.lines().find_map(|line| line.strip_prefix("differs: "));
+        assert_eq!(reason.is_some(), text.lines().any(|line| line.starts_with('~')), "{name}");
+        if let Some(reason) = reason {
+            assert!(
+                page.contains(&format!("`{name}`")) && page.contains(reason),
+                "{name} is not on the page"
+            );
+        }
+    }
 }

@@ -113,45 +113,73 @@ pub(super) fn queue_settings(queue: &str, arguments: FieldTable<'_>) -> Result<Q
 
 /// Compares a declaration with what is there. Widths of numbers do not matter, nor do arguments that mean nothing.
 pub(super) fn check_queue(name: &str, wanted: &QueueOptions, there: &QueueOptions) -> Result<(), Fault> {
-    let differs = |argument: &str, wanted: String, there: String| {
-        if wanted == there {
-            return Ok(());
-        }
-        Err(Fault::precondition(format!(
-            "inequivalent arg '{argument}' for queue '{name}' in vhost '/': received {wanted} but current is {there}"
-        )))
+    let differs = |argument: &str, wanted: Option<String>, there: Option<String>| {
+        same(("queue", name), argument, wanted, there)
     };
-    differs("durable", quoted(wanted.durable), quoted(there.durable))?;
-    differs("auto_delete", quoted(wanted.auto_delete), quoted(there.auto_delete))?;
+    differs("durable", shown(wanted.durable), shown(there.durable))?;
+    differs("auto_delete", shown(wanted.auto_delete), shown(there.auto_delete))?;
     let (a, b) = (&wanted.settings, &there.settings);
     differs("x-message-ttl", number(a.time_to_live_ms), number(b.time_to_live_ms))?;
     differs("x-expires", number(a.expires_ms), number(b.expires_ms))?;
     differs("x-max-length", number(a.ready_max), number(b.ready_max))?;
     differs("x-max-length-bytes", number(a.ready_bytes_max), number(b.ready_bytes_max))?;
-    differs("x-overflow", format!("{:?}", a.overflow), format!("{:?}", b.overflow))?;
-    let exchange = |settings: &QueueSettings| text(settings.dead_letter.as_ref().map(|to| &*to.exchange));
+    let overflow = |settings: &QueueSettings| settings.overflow.map(overflow_name).and_then(shown);
+    differs("x-overflow", overflow(a), overflow(b))?;
+    let exchange =
+        |settings: &QueueSettings| settings.dead_letter.as_ref().and_then(|to| shown(&to.exchange));
     differs("x-dead-letter-exchange", exchange(a), exchange(b))?;
     let key = |settings: &QueueSettings| {
         let address = settings.dead_letter.as_ref().and_then(|to| to.address.as_deref());
-        text(address.map(swap_separators).as_deref())
+        address.map(swap_separators).and_then(shown)
     };
     differs("x-dead-letter-routing-key", key(a), key(b))?;
     differs("x-delivery-limit", number(a.returns_max.map(u64::from)), number(b.returns_max.map(u64::from)))?;
-    let priority = |settings: &QueueSettings| number(Some(u64::from(settings.priority_max)));
+    let priority =
+        |settings: &QueueSettings| Some(settings.priority_max).filter(|max| *max > 0).and_then(shown);
     differs("x-max-priority", priority(a), priority(b))?;
-    differs("x-single-active-consumer", quoted(a.single_active), quoted(b.single_active))
+    let single = |settings: &QueueSettings| if settings.single_active { shown(true) } else { None };
+    differs("x-single-active-consumer", single(a), single(b))
 }
 
-fn quoted(value: impl std::fmt::Display) -> String {
-    format!("'{value}'")
+/// An argument is what it was, or the declaration is refused in RabbitMQ's words.
+fn same(
+    (what, name): (&str, &str),
+    argument: &str,
+    wanted: Option<String>,
+    there: Option<String>,
+) -> Result<(), Fault> {
+    if wanted == there {
+        return Ok(());
+    }
+    let (wanted, there) = match (wanted, there) {
+        (Some(wanted), Some(there)) => (format!("'{wanted}'"), format!("'{there}'")),
+        (wanted, there) => {
+            let alone = |value: Option<String>| {
+                value.map_or_else(|| "none".into(), |value| format!("the value '{value}'"))
+            };
+            (alone(wanted), alone(there))
+        }
+    };
+    Err(Fault::precondition(format!(
+        "inequivalent arg '{argument}' for {what} '{name}' in vhost '/': received {wanted} but current is {there}"
+    )))
 }
 
-fn number(value: Option<u64>) -> String {
-    value.map_or_else(|| "none".into(), |value| format!("the value '{value}'"))
+#[expect(clippy::unnecessary_wraps, reason = "it stands beside arguments that may be absent")]
+fn shown(value: impl std::fmt::Display) -> Option<String> {
+    Some(value.to_string())
 }
 
-fn text(value: Option<&str>) -> String {
-    value.map_or_else(|| "none".into(), |value| format!("the value '{value}'"))
+fn number(value: Option<u64>) -> Option<String> {
+    value.and_then(shown)
+}
+
+const fn overflow_name(overflow: ReadyOverflow) -> &'static str {
+    match overflow {
+        ReadyOverflow::DropOldest => "drop-head",
+        ReadyOverflow::Reject => "reject-publish",
+        ReadyOverflow::RejectDeadLetter => "reject-publish-dlx",
+    }
 }
 
 /// What an exchange is declared with.
@@ -205,9 +233,12 @@ const fn kind_of(kind: &str) -> Option<ExchangeKind> {
     })
 }
 
-fn kind_name(options: &ExchangeOptions) -> &'static str {
-    match options.kind {
-        _ if options.delayed => "x-delayed-message",
+const fn kind_name(options: &ExchangeOptions) -> &'static str {
+    if options.delayed { "x-delayed-message" } else { base_kind_name(options.kind) }
+}
+
+const fn base_kind_name(kind: ExchangeKind) -> &'static str {
+    match kind {
         ExchangeKind::Direct => "direct",
         ExchangeKind::Fanout => "fanout",
         ExchangeKind::Topic => "topic",
@@ -222,25 +253,26 @@ pub(super) fn check_exchange(
     wanted: &ExchangeOptions,
     there: &ExchangeOptions,
 ) -> Result<(), Fault> {
-    let differs = |argument: &str, wanted: String, there: String| {
-        if wanted == there {
-            return Ok(());
-        }
-        Err(Fault::precondition(format!(
-            "inequivalent arg '{argument}' for exchange '{name}' in vhost '/': received {wanted} but current is {there}"
-        )))
+    let differs = |argument: &str, wanted: Option<String>, there: Option<String>| {
+        same(("exchange", name), argument, wanted, there)
     };
-    differs("type", quoted(kind_name(wanted)), quoted(kind_name(there)))?;
-    differs("durable", quoted(wanted.durable), quoted(there.durable))?;
-    differs("auto_delete", quoted(wanted.auto_delete), quoted(there.auto_delete))?;
-    differs("internal", quoted(wanted.internal), quoted(there.internal))?;
-    differs("alternate-exchange", text(wanted.alternate.as_deref()), text(there.alternate.as_deref()))?;
-    let hash = |options: &ExchangeOptions| format!("{:?}", options.hash_on);
-    differs("hash-header", hash(wanted), hash(there))?;
-    if wanted.kind != there.kind {
-        return differs("x-delayed-type", format!("{:?}", wanted.kind), format!("{:?}", there.kind));
-    }
-    Ok(())
+    differs("type", shown(kind_name(wanted)), shown(kind_name(there)))?;
+    differs("durable", shown(wanted.durable), shown(there.durable))?;
+    differs("auto_delete", shown(wanted.auto_delete), shown(there.auto_delete))?;
+    differs("internal", shown(wanted.internal), shown(there.internal))?;
+    let alternate = |options: &ExchangeOptions| options.alternate.as_deref().and_then(shown);
+    differs("alternate-exchange", alternate(wanted), alternate(there))?;
+    let header = |options: &ExchangeOptions| match &options.hash_on {
+        HashOn::Header(name) => shown(name),
+        HashOn::Address | HashOn::Property(_) => None,
+    };
+    differs("hash-header", header(wanted), header(there))?;
+    let property = |options: &ExchangeOptions| match &options.hash_on {
+        HashOn::Property(name) => shown(name),
+        HashOn::Address | HashOn::Header(_) => None,
+    };
+    differs("hash-property", property(wanted), property(there))?;
+    differs("x-delayed-type", shown(base_kind_name(wanted.kind)), shown(base_kind_name(there.kind)))
 }
 
 /// What a binding is made with; `of_headers` when its source looks at headers.
@@ -262,7 +294,8 @@ pub(super) fn binding_arguments(
         Some((_, Some("any-with-x"))) => (true, true),
         Some((value, _)) => {
             return Err(Fault::precondition(format!(
-                "Invalid x-match field value {value:?}; expected all, any, all-with-x, or any-with-x"
+                "Invalid x-match field value {}; expected all, any, all-with-x, or any-with-x",
+                value.as_text().map_or_else(|| "that is no string".into(), |text| format!("'{text}'"))
             )));
         }
     };

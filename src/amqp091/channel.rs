@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use super::codec::method::{basic, channel, confirm, queue, tx};
-use super::codec::{Frame, FrameType, Method, ReplyCode};
+use super::codec::{Arguments, Frame, FrameType, Method, MethodId, ReplyCode};
 use super::consuming::Consumer;
 use super::fault::Fault;
 use super::link::{Context, Link};
@@ -90,16 +90,22 @@ impl Channel {
         frame: Frame<'_>,
         method: Option<Method<'_>>,
     ) -> Result<(), Fault> {
+        // What is wrong with a content is the fault of the publish that it belongs to.
+        let publishing = self.content.is_some();
+        let of_publish = |fault: Fault| match fault.method {
+            MethodId::NONE if publishing => Fault { method: basic::Publish::ID, ..fault },
+            _ => fault,
+        };
         let Some(method) = method else {
-            return match frame.frame_type {
+            let handled = match frame.frame_type {
                 FrameType::Header => self.handle_header(link, context, frame),
                 FrameType::Body => self.handle_body(link, context, frame.payload),
                 FrameType::Method | FrameType::Heartbeat => Ok(()),
             };
+            return handled.map_err(of_publish);
         };
-        if self.content.is_some() {
-            let text = "expected content header or body, got a method frame instead";
-            return Err(Fault::new(ReplyCode::UnexpectedFrame, text));
+        if let Some(content) = &self.content {
+            return Err(of_publish(Fault::new(ReplyCode::UnexpectedFrame, content.expected())));
         }
         match method {
             Method::Basic(method) => self.handle_basic(link, context, method),

@@ -418,8 +418,7 @@ impl Connection {
         let id = method.id();
         let with_method = |fault: Fault| Fault { method: id, ..fault };
         let Method::Connection(method) = method else {
-            let text = "a method of a channel on channel 0";
-            return Err(with_method(Fault::new(ReplyCode::CommandInvalid, text)));
+            return Err(with_method(out_of_place(self.state)));
         };
         match (self.state, method) {
             (_, connection::Method::Close(_)) => {
@@ -442,10 +441,7 @@ impl Connection {
                 self.link.send(0, &connection::UpdateSecretOk {});
                 Ok(Next::Continue)
             }
-            _ => Err(with_method(Fault::new(
-                ReplyCode::ChannelError,
-                "method in a state of the connection in which it has no place",
-            ))),
+            (state, _) => Err(with_method(out_of_place(state))),
         }
     }
 
@@ -572,4 +568,10 @@ impl Connection {
         self.state = State::Ended;
         Next::End(self.end.take().unwrap_or(End::Closed))
     }
+}
+
+fn out_of_place(state: State) -> Fault {
+    let state = if state == State::Open { "running" } else { "opening" };
+    let text = format!("unexpected method in connection state {state}");
+    Fault::new(ReplyCode::ChannelError, text)
 }

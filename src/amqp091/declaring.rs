@@ -128,7 +128,7 @@ impl Channel {
         declare: &exchange::Declare<'_>,
     ) -> Result<(), Fault> {
         let name = one_line(declare.exchange);
-        if name.is_empty() && !declare.passive {
+        if name.is_empty() {
             return Err(default_exchange());
         }
         let there = context.broker.exchange(&name);
@@ -179,7 +179,9 @@ impl Channel {
         }
         if let Some(index) = context.broker.exchange(delete.exchange) {
             if Broker::is_predeclared(index) {
-                return Err(reserved("exchange", delete.exchange));
+                let text =
+                    format!("deletion of system exchange '{}' in vhost '/' not allowed", delete.exchange);
+                return Err(Fault::refused(text));
             }
             gate = context.broker.delete_exchange(context.now, index, delete.if_unused).map_err(|_| {
                 Fault::precondition(format!("exchange '{}' in vhost '/' in use", delete.exchange))
@@ -193,7 +195,8 @@ impl Channel {
 
     fn options(&self, name: &str, declare: &queue::Declare<'_>) -> Result<QueueOptions, Fault> {
         Ok(QueueOptions {
-            durable: declare.durable,
+            // It ends with its connection, so nothing of it outlives a restart.
+            durable: declare.durable && !declare.exclusive,
             exclusive: declare.exclusive,
             auto_delete: declare.auto_delete,
             settings: arguments::queue_settings(name, declare.arguments)?,

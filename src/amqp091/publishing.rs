@@ -28,6 +28,16 @@ pub(super) struct Content {
     reserved: Option<Reserved>,
 }
 
+impl Content {
+    /// What is wrong with a frame that is neither header nor body, as RabbitMQ says it.
+    pub const fn expected(&self) -> &'static str {
+        if self.header.is_some() { BODY_EXPECTED } else { HEADER_EXPECTED }
+    }
+}
+
+const HEADER_EXPECTED: &str = "expected content header for class 60, got non content header frame instead";
+const BODY_EXPECTED: &str = "expected content body, got non content body frame instead";
+
 #[derive(Debug)]
 struct Header {
     body_bytes: usize,
@@ -96,9 +106,12 @@ impl Channel {
         frame: Frame<'_>,
     ) -> Result<(), Fault> {
         let unexpected = "expected method frame, got non method frame instead";
-        let Some(content) = self.content.as_mut().filter(|content| content.header.is_none()) else {
+        let Some(content) = &mut self.content else {
             return Err(Fault::new(ReplyCode::UnexpectedFrame, unexpected));
         };
+        if content.header.is_some() {
+            return Err(Fault::new(ReplyCode::UnexpectedFrame, BODY_EXPECTED));
+        }
         let header = frame.content_header()?;
         if header.body_bytes > context.message_bytes_max {
             return Err(Fault::precondition(format!(
@@ -129,7 +142,7 @@ impl Channel {
             return Err(unexpected("expected method frame, got non method frame instead"));
         };
         let Some(header) = &content.header else {
-            return Err(unexpected("expected content header, got content body instead"));
+            return Err(unexpected(HEADER_EXPECTED));
         };
         let received = content.body.len() + payload.len();
         if received > header.body_bytes {

@@ -70,7 +70,7 @@ impl Channel {
         qos: basic::Qos,
     ) -> Result<(), Fault> {
         if qos.prefetch_size != 0 {
-            return Err(Fault::not_implemented("prefetch_size!=0"));
+            return Err(Fault::not_implemented(format!("prefetch_size!=0 ({})", qos.prefetch_size)));
         }
         if qos.global {
             self.pool.limit.set(u32::from(qos.prefetch_count));

@@ -239,7 +239,7 @@ def mistakes():
         (405, "locked queue 'locked'", lambda ch: ch.basic_consume("locked", print)),
         (403, "reserved prefix", declare("amq.mine")),
         (403, "reserved prefix", lambda ch: ch.exchange_declare("amq.mine", exchange_type="direct")),
-        (403, "reserved prefix", lambda ch: ch.exchange_delete("amq.topic")),
+        (403, "deletion of system exchange", lambda ch: ch.exchange_delete("amq.topic")),
         (403, "default exchange", lambda ch: ch.queue_bind("there", "")),
         (406, "inequivalent arg 'durable' for queue 'there' in vhost '/'", declare("there")),
         (406, "inequivalent arg 'x-max-length'", declare("there", durable=True, arguments={"x-max-length": 5})),
