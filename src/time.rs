@@ -23,6 +23,15 @@ pub struct Now {
     pub wall_trusted: bool,
 }
 
+impl Now {
+    /// Milliseconds that the wall clock is ahead of the monotonic one.
+    #[must_use]
+    pub fn wall_ahead_ms(&self) -> i64 {
+        let wall = i64::try_from(self.wall.0).unwrap_or(i64::MAX);
+        wall.saturating_sub(i64::try_from(self.mono.0 / 1000).unwrap_or(i64::MAX))
+    }
+}
+
 impl Mono {
     /// Time since `earlier`; zero when `earlier` is later.
     #[must_use]

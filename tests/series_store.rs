@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gatewayd::ids::RowKey;
 use gatewayd::series::{
-    Aggregate, Bucket, Condition, FlushTo, Item, Origin, Place, Query, Reading, Rules, SeriesOptions,
-    SeriesStore, Sink, run, takes,
+    Aggregate, Bucket, Condition, EstimatedBy, FlushTo, Item, Origin, Place, Query, Reading, Rules,
+    SeriesOptions, SeriesStore, Sink, Start, run, takes,
 };
 
 #[path = "support/disk.rs"]
@@ -25,9 +25,14 @@ fn options(rules: Rules) -> SeriesOptions {
         reserve_free: 0,
         quarantine: true,
         collections: BTreeMap::from([("readings".into(), rules)]),
-        boot: 1,
+        start: start(),
         seed: 1,
     }
+}
+
+/// A start whose clock is not trusted: it shows 1 000 000 when the monotonic one shows 0.
+const fn start() -> Start {
+    Start { number: 1, system_boot: 1, began_ms: 0, estimate_ms: Some(1_000_000) }
 }
 
 fn open(disk: &SimDisk, rules: Rules) -> SeriesStore {
@@ -55,11 +60,13 @@ type Results = (Option<i64>, Vec<String>, Vec<Option<f64>>);
 struct All {
     items: Vec<Kept>,
     buckets: Vec<Results>,
+    estimated: usize,
     stop_after: Option<usize>,
 }
 
 impl Sink for All {
     fn item(&mut self, item: &Item<'_>) -> bool {
+        self.estimated += usize::from(item.estimated);
         self.items.push(Kept {
             time: item.time,
             topic: item.origin.topic.to_string(),
@@ -112,7 +119,7 @@ impl Model {
             collection: "readings".into(),
             sequence: self.sequence,
             time: kept.time,
-            estimated: false,
+            estimated: None,
             origin: origin(&kept.topic),
             payload: Bytes::from(kept.payload.clone()),
         });
@@ -180,7 +187,7 @@ fn readings_survive_flushes_restarts_and_power_cuts() {
                             collection: "readings".into(),
                             sequence,
                             time: kept.time,
-                            estimated: false,
+                            estimated: None,
                             origin: origin(&kept.topic),
                             payload: kept.payload.into(),
                         });
@@ -349,23 +356,75 @@ fn a_query_is_bounded_by_time_limit_and_condition_and_may_stop() {
 fn estimated_times_are_corrected_once_the_clock_is_trusted() {
     let disk = SimDisk::new(9);
     let mut store = open(&disk, Rules::default());
-    let push = |store: &mut SeriesStore, sequence: u64, time: i64, estimated: bool| {
+    let push = |store: &mut SeriesStore, sequence: u64, time: i64, estimated: Option<EstimatedBy>| {
         let payload = Bytes::from(format!("{{\"n\": {sequence}}}"));
         let collection: Arc<str> = "readings".into();
         store.push(Reading { collection, sequence, time, estimated, origin: origin("s/a"), payload });
     };
+    let this = Some(EstimatedBy::ThisStart);
     for n in 0..1000 {
-        push(&mut store, n, 1_000_000 + n as i64 * 1000, true);
+        push(&mut store, n, 1_000_000 + n as i64 * 1000, this);
     }
     store.flush(None, &flush_to(599)).unwrap();
-    store.correct_times(NOW - 1_000_000).unwrap();
+    let marked = query(&store, &everything());
+    assert!(marked.items.len() == 1000 && marked.estimated == 1000);
+    store.correct_times(NOW).unwrap();
     // One that was on its way.
-    push(&mut store, 1000, 1_000_000 + 1000 * 1000, true);
-    push(&mut store, 1001, NOW + 1001 * 1000, false);
-    let times: Vec<i64> = query(&store, &everything()).items.iter().map(|kept| kept.time).collect();
+    push(&mut store, 1000, 1_000_000 + 1000 * 1000, this);
+    push(&mut store, 1001, NOW + 1001 * 1000, None);
+    let found = query(&store, &everything());
+    let times: Vec<i64> = found.items.iter().map(|kept| kept.time).collect();
     assert_eq!(times, (0..=1001).map(|n| NOW + n * 1000).collect::<Vec<_>>());
+    assert_eq!(found.estimated, 0);
     store.flush(Some(NOW), &flush_to(1001)).unwrap();
     assert_eq!(query(&store, &everything()).items.len(), 1002);
+}
+
+#[test]
+fn a_later_start_corrects_the_estimates_of_its_boot_and_keeps_the_others() {
+    let disk = SimDisk::new(11);
+    let push = |store: &mut SeriesStore, sequence: u64, time: i64, estimated: Option<EstimatedBy>| {
+        let payload = Bytes::from(format!("{{\"n\": {sequence}}}"));
+        let collection: Arc<str> = "readings".into();
+        store.push(Reading { collection, sequence, time, estimated, origin: origin("s/a"), payload });
+    };
+    let rules = Rules { retention_ms: Some(3_600_000), ..Rules::default() };
+    let at =
+        |start: Start| SeriesStore::open(disk.disk(), SeriesOptions { start, ..options(rules) }).unwrap().0;
+    // Boot 1: the clock begins in 1970 and is never set.
+    let mut store = at(Start { number: 1, system_boot: 1, began_ms: 8_000, estimate_ms: Some(9_000) });
+    push(&mut store, 0, 10_000, Some(EstimatedBy::ThisStart));
+    store.flush(None, &flush_to(0)).unwrap();
+    store.close().unwrap();
+    // Boot 2: two starts, the first at 5 s, the second at 65 s by the monotonic clock.
+    let mut store = at(Start { number: 2, system_boot: 2, began_ms: 5_000, estimate_ms: Some(7_000) });
+    push(&mut store, 0, 8_000, Some(EstimatedBy::ThisStart));
+    store.flush(None, &flush_to(0)).unwrap();
+    drop(store);
+    let mut store = at(Start { number: 3, system_boot: 2, began_ms: 65_000, estimate_ms: Some(67_000) });
+    // Out of the row log, where the second start left it.
+    push(&mut store, 0, 9_000, Some(EstimatedBy::EarlierStart));
+    push(&mut store, 1, 68_000, Some(EstimatedBy::ThisStart));
+    store.flush(None, &flush_to(1)).unwrap();
+    store.close().unwrap();
+    // The clock was set while the gateway did not run: 65 s after the boot it was NOW.
+    let mut store = at(Start { number: 4, system_boot: 2, began_ms: 100_000, estimate_ms: None });
+    store.correct_times(NOW + 35_000).unwrap();
+    let found = query(&store, &everything());
+    let times: Vec<i64> = found.items.iter().map(|kept| kept.time).collect();
+    // The second start's clock was 2 s ahead of the monotonic one, as the third's.
+    assert_eq!(times, [10_000, NOW - 65_000 + 6_000, NOW - 65_000 + 7_000, NOW - 65_000 + 66_000]);
+    assert_eq!(found.estimated, 1, "the reading of boot 1 stays an estimate");
+    // Nobody knows how old that one is: it does not end by its age.
+    for n in 0..2 {
+        push(&mut store, n, NOW + 7_200_000, None);
+        store.flush(Some(NOW + 7_200_000), &flush_to(n)).unwrap();
+    }
+    let found = query(&store, &everything()).items;
+    assert_eq!(
+        found.iter().map(|kept| kept.time).collect::<Vec<_>>(),
+        [10_000, NOW + 7_200_000, NOW + 7_200_000]
+    );
 }
 
 #[test]

@@ -116,9 +116,10 @@ impl Broker {
     pub fn flushable(&self, index: QueueIndex) -> Option<Flushable> {
         let queue = self.queue(index)?;
         let persisted = self.ledger.persisted();
+        let handed = usize::try_from(queue.handed - queue.popped.min(queue.handed)).unwrap_or(usize::MAX);
         let mut row_key = RowKey(0);
-        let mut count = 0u64;
-        for entry in &queue.ready {
+        let mut count = 0;
+        for entry in queue.ready.iter().take(handed) {
             if entry.is_durable(queue.durable) {
                 let key = entry.held.place.get().key;
                 if entry.held.stage.get() != Stage::Written || key.batch() > persisted {
@@ -128,8 +129,40 @@ impl Broker {
             }
             count += 1;
         }
-        let through = queue.popped + count.checked_sub(1)?;
-        Some(Flushable { through: through.min(queue.handed.checked_sub(1)?), row_key })
+        // Rows of readings that were kept late lie above those of later readings. A key stands for all below it, so
+        // none of what is not stored may be among them.
+        let is_below =
+            |entry: &Entry| entry.held.stage.get() == Stage::Written && entry.held.place.get().key <= row_key;
+        if queue.ready.iter().skip(count).any(is_below) {
+            return None;
+        }
+        Some(Flushable { through: queue.popped + (count as u64).checked_sub(1)?, row_key })
+    }
+
+    /// The readings from the sequence `from` on that no acknowledgement waited for get a row each in the open batch,
+    /// as any other has: their interval is over. True when some are left, for the next batch.
+    pub fn keep_readings(&mut self, now: Now, index: QueueIndex, from: u64) -> bool {
+        let queue = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut);
+        let Some(queue) = queue.filter(|queue| queue.durable) else { return false };
+        let skipped = usize::try_from(from.saturating_sub(queue.popped)).unwrap_or(usize::MAX);
+        let (mut kept, mut left) = (false, false);
+        let unkept = |entry: &&mut Entry| entry.assurance == Assurance::AtMostOnce;
+        for entry in queue.ready.iter_mut().skip(skipped).filter(unkept) {
+            if self.ledger.is_bulky() || self.ledger.is_congested() {
+                left = true;
+                break;
+            }
+            entry.assurance = Assurance::AtLeastOnce;
+            entry.joined = self.ledger.join_taker(now.mono, &entry.held, queue.id, entry.assurance.code());
+            if entry.joined {
+                queue.joins.set(true);
+            }
+            kept = true;
+        }
+        if kept {
+            self.ledger.want(now.mono, Urgency::Lazy(Duration::ZERO));
+        }
+        left
     }
 
     /// The readings up to the sequence `through` are in `series.redb`, synced.

@@ -4,6 +4,7 @@
 //! bytes out by connection, batches to the store and what it answers. Owns the connections, cutting input into
 //! packets, passing deliveries on, deadlines, backpressure and `$SYS`. Reads no clock, knows no socket.
 
+mod collections;
 mod connections;
 mod deadlines;
 mod endpoint;
@@ -21,6 +22,7 @@ mod tally;
 
 use std::collections::VecDeque;
 
+pub use collections::{LogState, reconcile_series, series_options};
 pub use connections::{Accept, ConnectionStatus, Protocol};
 use connections::{Connections, Endpoint, Pause};
 use deadlines::Deadlines;
@@ -33,7 +35,7 @@ pub use policy::{GatewayPolicy, broker_policy};
 use publishing::DirectAnswers;
 pub use publishing::{DirectPublish, PublishRefused, Ticket};
 use readings::Readings;
-pub use readings::{SeriesRequest, collection_plans};
+pub use readings::SeriesRequest;
 use system_topics::SystemTopics;
 pub use tally::{PROTOCOLS, Tally};
 
@@ -117,6 +119,7 @@ impl Gateway {
         now: Now,
     ) -> Self {
         broker.read_messages_with(interop::READER);
+        let readings = Readings::recovered(&broker);
         Self {
             verified: policy::VerifiedCache::new(seed),
             policy,
@@ -130,7 +133,7 @@ impl Gateway {
             congested: Vec::new(),
             replied: Vec::new(),
             system_topics: SystemTopics::default(),
-            readings: Readings::default(),
+            readings,
             random: crate::random::Random::new(seed),
             counters: GatewayCounters::default(),
             tally: Tally::default(),

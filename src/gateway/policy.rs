@@ -24,8 +24,8 @@ pub struct GatewayPolicy {
     pub memory_max: u64,
     /// The gateway's own name, for `$SYS` and `status`.
     pub id: String,
-    /// How often a collection is flushed, where that is set.
-    pub flush_intervals: BTreeMap<Box<str>, Duration>,
+    /// Within which a collection's readings are in the row log, where no acknowledgement waits for that.
+    pub keep_intervals: BTreeMap<Box<str>, Duration>,
 }
 
 impl GatewayPolicy {
@@ -41,7 +41,7 @@ impl GatewayPolicy {
             inflight_max: config.limits.inflight_max,
             memory_max: config.limits.memory_max,
             id,
-            flush_intervals: super::readings::flush_intervals(config),
+            keep_intervals: super::collections::keep_intervals(config),
         }
     }
 }

@@ -1,16 +1,17 @@
 //! Readings on their way from the broker's collections to the series store: handed over as they come, flushed when it
 //! is time or when they press, settled when the flush is synced. Owns when; leaves how to `series`.
+//!
+//! A flush costs some ten pages however little it holds. So a route with an interval has its readings written to the
+//! row log when the interval is over, which costs one, and they are flushed with all others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Gateway;
-use crate::broker::{CollectionPlan, Overflow, QueueBounds, QueueIndex};
-use crate::config::Config;
+use crate::broker::{Broker, QueueIndex};
 use crate::ingest::Taken;
-use crate::ingest::route::Durability;
-use crate::series::FlushTo;
+use crate::series::{EstimatedBy, FlushTo};
 use crate::time::{Mono, Now};
 
 /// Readings are flushed when one has waited so long.
@@ -19,8 +20,8 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 const WAITING_MAX: u32 = 16_384;
 /// ... or so many bytes.
 const WAITING_BYTES_MAX: u64 = 2 << 20;
-/// A reading is charged at least so much of the window.
-const READING_BYTES_MIN: u64 = 128;
+/// A batch that is full takes the rest of the readings to be kept after this.
+const KEEP_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the owner of the series store is asked to do, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,42 +38,10 @@ pub enum SeriesRequest {
         /// The wall clock, if it is trusted.
         now_ms: Option<i64>,
     },
-    /// The clock is trusted and shows so much more than this boot's estimates.
+    /// The wall clock is trusted and so far ahead of the monotonic one: estimates are corrected.
     Correct {
-        shift_ms: i64,
+        ahead_ms: i64,
     },
-}
-
-/// The collections' part of the configuration. `flash_quota_bytes` is what the store grants; readings have a quarter.
-#[must_use]
-pub fn collection_plans(config: &Config, flash_quota_bytes: u64) -> Vec<CollectionPlan> {
-    let mut filters: BTreeMap<&str, Vec<(Box<str>, bool)>> = BTreeMap::new();
-    for route in &config.routes {
-        let durable = route.durability == Durability::Ack;
-        let of_collection = filters.entry(&route.collection).or_default();
-        for filter in &route.filters {
-            match of_collection.iter_mut().find(|(known, _)| **known == *filter.plain) {
-                Some((_, known)) => *known |= durable,
-                None => of_collection.push((filter.plain.as_str().into(), durable)),
-            }
-        }
-    }
-    let bytes_max = flash_quota_bytes / 4 / (filters.len().max(1) as u64);
-    let messages_max = u32::try_from(bytes_max / READING_BYTES_MIN).unwrap_or(u32::MAX);
-    let bounds = QueueBounds { messages_max, bytes_max, overflow: Overflow::DropOldest };
-    filters.into_iter().map(|(name, filters)| CollectionPlan { name: name.into(), filters, bounds }).collect()
-}
-
-/// The shortest interval of each collection's routes that have one.
-pub(super) fn flush_intervals(config: &Config) -> BTreeMap<Box<str>, Duration> {
-    let mut intervals: BTreeMap<Box<str>, Duration> = BTreeMap::new();
-    for route in &config.routes {
-        if let Durability::Every(interval) = route.durability {
-            let known = intervals.entry(route.collection.as_str().into()).or_insert(interval);
-            *known = interval.min(*known);
-        }
-    }
-    intervals
 }
 
 #[derive(Debug, Default)]
@@ -80,15 +49,28 @@ pub(super) struct Readings {
     names: BTreeMap<QueueIndex, Arc<str>>,
     /// When each collection is to be flushed.
     due: BTreeMap<QueueIndex, Mono>,
+    /// When the readings that nothing waited for are to be written to the row log.
+    keep_due: BTreeMap<QueueIndex, Mono>,
     /// Told to forget those before this sequence.
     forgotten: BTreeMap<QueueIndex, u64>,
     flushing: Option<Vec<(QueueIndex, u64)>>,
     /// Somebody waits for all that is there to be stored.
     wanted: bool,
-    /// Wall clock less monotonic clock, milliseconds, while the former is not trusted.
-    estimate: Option<i64>,
+    /// The wall clock was not trusted, or is not yet: times are estimates.
+    estimates: bool,
+    /// For each collection the sequences below which readings were in the row log at the start.
+    recovered: BTreeMap<QueueIndex, u64>,
     /// Why the series store does not store, if it does not.
     pub failing: Option<String>,
+}
+
+impl Readings {
+    /// At the start: what the broker's collections hold now was in the row log.
+    pub fn recovered(broker: &Broker) -> Self {
+        let end = |index| broker.oldest_reading(index) + u64::from(broker.unsettled_readings(index).0);
+        let recovered = broker.collections().map(|(index, _)| (index, end(index))).collect();
+        Self { recovered, ..Self::default() }
+    }
 }
 
 impl Gateway {
@@ -98,6 +80,7 @@ impl Gateway {
         self.watch_clock(now, &mut requests);
         self.hand_over(now, &mut requests);
         self.flush_if_due(now, &mut requests);
+        self.keep_if_due(now);
         requests
     }
 
@@ -110,15 +93,18 @@ impl Gateway {
             if self.broker.unsettled_readings(index).0 == 0 {
                 self.readings.due.remove(&index);
             } else {
-                self.readings.due.insert(index, now.mono + self.flush_interval(index));
+                self.readings.due.insert(index, now.mono + FLUSH_INTERVAL);
             }
         }
         self.drain(now);
     }
 
-    /// The series store does not store; the text says why. Readings wait in the window meanwhile.
-    pub fn series_failing(&mut self, why: String) {
+    /// The series store does not store; the text says why. Readings wait in the row log meanwhile, all of them.
+    pub fn series_failing(&mut self, now: Now, why: String) {
         self.readings.failing = Some(why);
+        for (index, _) in self.readings.flushing.iter().flatten() {
+            self.readings.keep_due.insert(*index, now.mono);
+        }
     }
 
     /// A file of the series store was damaged: the receipt names it.
@@ -139,23 +125,24 @@ impl Gateway {
         self.readings.flushing.is_some() || self.readings.wanted
     }
 
-    /// When readings are to be flushed.
+    /// When readings are to be flushed, or kept.
     pub(super) fn readings_deadline(&self) -> Option<Mono> {
+        let keep = self.readings.keep_due.values().min().copied();
         if self.readings.flushing.is_some() {
-            return None;
+            return keep;
         }
-        self.readings.due.values().min().copied()
+        self.readings.due.values().min().copied().into_iter().chain(keep).min()
     }
 
-    /// Estimates of this boot are corrected once the clock is trusted. Until then the driver's wall clock goes with
-    /// the monotonic one, so that one difference holds for all of them.
+    /// Estimates are corrected once the clock is trusted. Until then the driver's wall clock goes with the monotonic
+    /// one, so that one difference holds for all of them.
     fn watch_clock(&mut self, now: Now, requests: &mut Vec<SeriesRequest>) {
-        let difference = i64::try_from(now.wall.0).unwrap_or(i64::MAX)
-            - i64::try_from(now.mono.0 / 1000).unwrap_or(i64::MAX);
         if !now.wall_trusted {
-            self.readings.estimate.get_or_insert(difference);
-        } else if let Some(estimate) = self.readings.estimate.take() {
-            requests.push(SeriesRequest::Correct { shift_ms: difference.saturating_sub(estimate) });
+            self.readings.estimates = true;
+        } else if std::mem::take(&mut self.readings.estimates) {
+            requests.push(SeriesRequest::Correct { ahead_ms: now.wall_ahead_ms() });
+            // The rows say what was estimated.
+            self.readings.wanted = true;
         }
     }
 
@@ -166,7 +153,8 @@ impl Gateway {
         for (index, name) in self.broker.collections() {
             self.readings.names.entry(index).or_insert_with(|| name.into());
         }
-        let names = &self.readings.names;
+        let (names, recovered) = (&self.readings.names, &self.readings.recovered);
+        let mut earlier_estimates = false;
         let mut fresh = Vec::new();
         self.broker.take_readings(|index, sequence, held| {
             let Some(collection) = names.get(&index) else { return };
@@ -174,15 +162,21 @@ impl Gateway {
                 fresh.push(index);
             }
             let message = &held.message;
+            let is_earlier = recovered.get(&index).is_some_and(|first| sequence < *first);
+            let by = if is_earlier { EstimatedBy::EarlierStart } else { EstimatedBy::ThisStart };
+            let estimated = (!message.received_trusted).then_some(by);
+            earlier_estimates |= estimated == Some(EstimatedBy::EarlierStart);
             requests.push(SeriesRequest::Take(Taken {
                 collection: Arc::clone(collection),
                 sequence,
                 topic: message.address.clone(),
                 received_at: i64::try_from(message.received_at.0).unwrap_or(i64::MAX),
-                estimated: !message.received_trusted,
+                estimated,
                 payload: message.body.clone(),
             }));
         });
+        // Which start's they are is known now, and would not be after another.
+        self.readings.wanted |= earlier_estimates;
         for index in fresh {
             let oldest = self.broker.oldest_reading(index);
             let forgotten = self.readings.forgotten.entry(index).or_insert(0);
@@ -192,8 +186,10 @@ impl Gateway {
                     requests.push(SeriesRequest::Forget { collection, before: oldest });
                 }
             }
-            let at = now.mono + self.flush_interval(index);
-            self.readings.due.entry(index).or_insert(at);
+            self.readings.due.entry(index).or_insert(now.mono + FLUSH_INTERVAL);
+            if let Some(interval) = self.keep_interval(index) {
+                self.readings.keep_due.entry(index).or_insert(now.mono + interval);
+            }
         }
     }
 
@@ -236,9 +232,33 @@ impl Gateway {
         requests.push(SeriesRequest::Flush { parts, now_ms });
     }
 
-    fn flush_interval(&self, index: QueueIndex) -> Duration {
-        let name = self.readings.names.get(&index);
-        let own = name.and_then(|name| self.policy.flush_intervals.get(&**name));
-        own.copied().unwrap_or(FLUSH_INTERVAL).min(FLUSH_INTERVAL)
+    /// Has the readings of routes with an interval written to the row log. What a flush has under way needs no row:
+    /// it would be there twice, was the power to go between the two.
+    fn keep_if_due(&mut self, now: Now) {
+        let due: Vec<QueueIndex> = self
+            .readings
+            .keep_due
+            .iter()
+            .filter(|(_, at)| **at <= now.mono)
+            .map(|(index, _)| *index)
+            .collect();
+        for index in due {
+            let under_way = self.readings.flushing.iter().flatten().find(|(of, _)| *of == index);
+            let from = match under_way {
+                Some((_, through)) if self.readings.failing.is_none() => through.saturating_add(1),
+                _ => 0,
+            };
+            if self.broker.keep_readings(now, index, from) {
+                self.readings.keep_due.insert(index, now.mono + KEEP_PAUSE);
+            } else {
+                self.readings.keep_due.remove(&index);
+            }
+        }
+    }
+
+    /// The interval after which a collection's readings are kept, unless a flush comes as soon.
+    fn keep_interval(&self, index: QueueIndex) -> Option<Duration> {
+        let name = self.readings.names.get(&index)?;
+        self.policy.keep_intervals.get(&**name).copied().filter(|interval| *interval < FLUSH_INTERVAL)
     }
 }

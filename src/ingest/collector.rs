@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::route::Route;
 use crate::series::document::{Malformed, Payload};
-use crate::series::{Origin, Reading, SeriesStore, takes};
+use crate::series::{EstimatedBy, Origin, Reading, SeriesStore, takes};
 
 /// Examples that a lane keeps.
 const EXAMPLES_MAX: usize = 16;
@@ -26,7 +26,7 @@ pub struct Taken {
     /// Milliseconds since 1970.
     pub received_at: i64,
     /// The clock was not trusted.
-    pub estimated: bool,
+    pub estimated: Option<EstimatedBy>,
     pub payload: Bytes,
 }
 
@@ -155,7 +155,7 @@ mod tests {
                 sequence,
                 topic: "s/a".into(),
                 received_at: 0,
-                estimated: false,
+                estimated: None,
                 payload: Bytes::copy_from_slice(payload),
             });
         }

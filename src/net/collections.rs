@@ -7,57 +7,42 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::clock::{self, Clock};
 use super::core::Core;
 use super::series_thread::SeriesAnswer;
 use crate::broker::Broker;
-use crate::config::{Config, OnCorrupt};
-use crate::gateway::collection_plans;
+use crate::config::Config;
+use crate::gateway::{LogState, reconcile_series, series_options};
 use crate::ingest::Collector;
-use crate::series::{Rules, SeriesOptions, SeriesStore};
+use crate::series::{SeriesStore, Start};
 use crate::store::{Disk, Recovery, StoreError};
-use crate::time::Now;
 
-/// Opens the series store, gives the broker its collections, and settles what is stored already.
+/// Opens the series store beside the row log that was recovered.
 pub(super) fn open(
     config: &Config,
     disk: Arc<dyn Disk>,
     broker: &mut Broker,
-    found: &Recovery,
-    (now, seed, quota_bytes): (Now, u64, u64),
+    (recovery, quota_bytes): (&Recovery, u64),
+    (clock, seed): (Clock, u64),
 ) -> Result<(SeriesStore, Collector), StoreError> {
-    let rules = config.collections.iter().map(|(name, collection)| {
-        let retention = collection.retention.map(|kept| i64::try_from(kept.as_millis()).unwrap_or(i64::MAX));
-        let rules = Rules {
-            retention_ms: retention,
-            bytes_max: collection.bytes_max,
-            series_max: collection.series_max,
-        };
-        (name.as_str().into(), rules)
-    });
-    let options = SeriesOptions {
-        bytes_max: config.storage.series_bytes_max,
-        reserve_free: config.storage.reserve_free,
-        quarantine: config.storage.on_corrupt == OnCorrupt::Quarantine,
-        collections: rules.collect(),
-        boot: found.boot,
-        seed,
+    let now = clock.now();
+    let start = Start {
+        number: recovery.boot,
+        system_boot: clock::system_boot(),
+        began_ms: clock.began_system_ms(),
+        estimate_ms: (!now.wall_trusted).then(|| now.wall_ahead_ms()),
     };
-    let (mut store, opened) = SeriesStore::open(disk, options)?;
-    for damage in &opened.damage {
-        tracing::error!(%damage, "collections were damaged");
-        broker.report_damage(now, damage);
+    let (mut store, found) = SeriesStore::open(disk, series_options(config, start, seed))?;
+    if now.wall_trusted {
+        // What an earlier start of this boot could not know.
+        store.correct_times(now.wall_ahead_ms())?;
     }
-    broker.reconcile_collections(now, &collection_plans(config, quota_bytes));
-    // Keys above the last batch are of a log that is gone: they say nothing about this one, now or later.
-    let is_foreign = found.created || opened.watermarks.values().any(|key| key.batch() > found.last_batch);
-    if is_foreign {
-        if !opened.watermarks.is_empty() {
-            store.forget_watermarks()?;
-        }
-    } else {
-        for (name, key) in &opened.watermarks {
-            broker.settle_stored(now, name, *key);
-        }
+    for damage in &found.damage {
+        tracing::error!(%damage, "collections were damaged");
+    }
+    let log = LogState { created: recovery.created, last_batch: recovery.last_batch, quota_bytes };
+    if !reconcile_series(config, now, broker, &found, log) {
+        store.forget_watermarks()?;
     }
     Ok((store, Collector::new(config.routes.clone())))
 }
@@ -74,7 +59,7 @@ pub(super) async fn take_answers(
             SeriesAnswer::Flushed => core.gateway.borrow_mut().series_flushed(now),
             SeriesAnswer::Failing(why) => {
                 tracing::error!(%why, "collections are not stored; readings wait in the row log");
-                core.gateway.borrow_mut().series_failing(why);
+                core.gateway.borrow_mut().series_failing(now, why);
             }
             SeriesAnswer::Damaged(damage) => {
                 for what in &damage {

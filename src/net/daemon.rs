@@ -163,8 +163,9 @@ fn start_gateway(
         tracing::error!(%damage, "the store was damaged");
         broker.report_damage(began, &damage);
     }
-    let told = (began, seed, store.usage().quota_bytes);
-    let series = collections::open(config, disk, &mut broker, &found, told).map_err(RunError::Series)?;
+    let log = (&found, store.usage().quota_bytes);
+    let series =
+        collections::open(config, disk, &mut broker, log, (clock, seed)).map_err(RunError::Series)?;
     let took = clock.now().mono.since(began.mono);
     let took_ms = took.as_millis();
     let last_stop = match (found.created, found.clean) {

@@ -77,7 +77,15 @@ impl SeriesThread {
         // What waits here is bounded by what the broker's collections may hold.
         let (requests, incoming) = mpsc::channel();
         let (answers, outgoing) = to_core::channel(16);
-        let owner = Owner { store, collector, followers: Vec::new(), flush: None, pause: PAUSE_MIN, answers };
+        let owner = Owner {
+            store,
+            collector,
+            followers: Vec::new(),
+            flush: None,
+            correct: None,
+            pause: PAUSE_MIN,
+            answers,
+        };
         thread::Builder::new().name("series".into()).spawn(move || owner.serve(&incoming))?;
         Ok((Self { requests }, outgoing))
     }
@@ -167,6 +175,8 @@ struct Owner {
     followers: Vec<(Box<Query>, to_core::Sender<Piece>)>,
     /// A flush that did not succeed yet.
     flush: Option<(Option<i64>, Vec<FlushTo>)>,
+    /// A correction of times that did not succeed yet.
+    correct: Option<i64>,
     pause: Duration,
     answers: to_core::Sender<SeriesAnswer>,
 }
@@ -174,7 +184,7 @@ struct Owner {
 impl Owner {
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
         loop {
-            let request = if self.flush.is_some() {
+            let request = if self.flush.is_some() || self.correct.is_some() {
                 requests.recv_timeout(self.pause)
             } else {
                 requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
@@ -215,14 +225,10 @@ impl Owner {
                 self.pause = PAUSE_MIN;
                 self.try_flush();
             }
-            SeriesRequest::Correct { shift_ms } => {
-                tracing::info!(shift_ms, "the clock is trusted; times of this start are corrected");
-                if let Err(error) = self.store.correct_times(shift_ms) {
-                    self.fail(&error.to_string());
-                    if self.store.reopen().is_ok() && self.store.correct_times(shift_ms).is_err() {
-                        tracing::error!("stored times of this start stay estimates");
-                    }
-                }
+            SeriesRequest::Correct { ahead_ms } => {
+                tracing::info!("the clock is trusted; estimated times are corrected");
+                self.correct = Some(ahead_ms);
+                self.correct();
             }
         }
     }
@@ -238,7 +244,7 @@ impl Owner {
         let origin = self.collector.origin(&taken.collection, &taken.topic);
         let item = Item {
             time: taken.received_at,
-            estimated: taken.estimated,
+            estimated: taken.estimated.is_some(),
             origin: &origin,
             payload: &taken.payload,
         };
@@ -273,8 +279,17 @@ impl Owner {
                 if !damage.is_empty() {
                     drop(self.answers.blocking_send(SeriesAnswer::Damaged(damage)));
                 }
+                self.correct();
                 self.try_flush();
             }
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    fn correct(&mut self) {
+        let Some(ahead_ms) = self.correct else { return };
+        match self.store.correct_times(ahead_ms) {
+            Ok(()) => self.correct = None,
             Err(error) => self.fail(&error.to_string()),
         }
     }

@@ -13,9 +13,11 @@ use crate::ids::RowKey;
 use crate::store::StoreError;
 
 /// A chunk with fewer bytes takes more readings.
-const OPEN_BYTES_MAX: usize = 3_000;
+const OPEN_BYTES_MAX: usize = 3_300;
 /// Chunks that one transaction removes to keep the bounds, or corrects; the next goes on.
-pub(super) const REMOVALS_MAX: usize = 512;
+const REMOVALS_MAX: usize = 512;
+/// Chunks that a retention time has at least, however few readings come.
+const SPANS_KEPT: i64 = 16;
 /// redb doubles its file from here.
 const FILE_BYTES_MIN: u64 = 17 << 20;
 
@@ -45,10 +47,12 @@ impl Change<'_> {
                 if self.registry.get(*id).is_none_or(|series| *series.collection != *part.collection) {
                     continue;
                 }
-                let due = || tail.iter().take_while(|pending| pending.sequence <= part.through);
-                for estimated in [None, Some(self.options.boot)] {
-                    let due = due().filter(|pending| pending.estimated == estimated.is_some());
-                    let due: Vec<Row> = due.map(|pending| pending.row.clone()).collect();
+                let due = tail.iter().take_while(|pending| pending.sequence <= part.through);
+                let mut by_start: BTreeMap<Option<u32>, Vec<Row>> = BTreeMap::new();
+                for pending in due {
+                    by_start.entry(pending.estimated).or_default().push(pending.row.clone());
+                }
+                for (estimated, due) in by_start {
                     self.outcome.counters.readings += due.len() as u64;
                     self.merge(rows, *id, due, estimated)?;
                 }
@@ -149,12 +153,12 @@ impl Change<'_> {
         Ok(deleted)
     }
 
-    /// Moves estimated chunks of `boot` by `shift`. Answers how many; when that is [`REMOVALS_MAX`] there may be more.
-    pub fn correct(&mut self, rows: &mut Rows<'_>, boot: u32, shift: i64) -> Result<usize, StoreError> {
-        let from = keys::estimated(boot, &[]);
-        let to = keys::estimated(boot, &[u8::MAX]);
-        for corrected in 0..REMOVALS_MAX {
-            let Some((key, _)) = edge(rows, (&from, &to), false)? else { return Ok(corrected) };
+    /// Moves chunks that start number `start` estimated by `shift`, at most [`REMOVALS_MAX`] of them.
+    pub fn correct(&mut self, rows: &mut Rows<'_>, start: u32, shift: i64) -> Result<(), StoreError> {
+        let from = keys::estimated(start, &[]);
+        let to = keys::estimated(start, &[u8::MAX]);
+        for _ in 0..REMOVALS_MAX {
+            let Some((key, _)) = edge(rows, (&from, &to), false)? else { break };
             remove(rows, &key)?;
             let chunk_key = key.get(from.len()..).unwrap_or_default();
             let Some((id, start, _)) = keys::read_chunk(chunk_key) else { continue };
@@ -170,7 +174,7 @@ impl Change<'_> {
             self.remove_chunk(rows, id, chunk_key, bytes.len(), summary)?;
             self.merge(rows, id, moved, None)?;
         }
-        Ok(REMOVALS_MAX)
+        Ok(())
     }
 
     /// Writes the records of the series that changed.
@@ -215,7 +219,9 @@ impl Change<'_> {
             let start = keys::read_chunk(&key).map_or(0, |(_, start, _)| start);
             match (chunk::summary(&bytes), Chunk::read(start, &bytes)) {
                 (Some(summary), Some(chunk)) => {
-                    let has_room = summary.readings < READINGS_MAX && bytes.len() < OPEN_BYTES_MAX;
+                    let has_room = summary.readings < READINGS_MAX
+                        && bytes.len() < OPEN_BYTES_MAX
+                        && first.time.saturating_sub(start) < self.span_max(id);
                     if has_room && summary.estimated == estimated {
                         self.remove_chunk(rows, id, &key, bytes.len(), summary)?;
                         let mut all = chunk.rows();
@@ -248,8 +254,8 @@ impl Change<'_> {
                 number += 1;
             };
             put(rows, &key, &packed.bytes)?;
-            if let Some(boot) = estimated {
-                put(rows, &keys::estimated(boot, &key), &[])?;
+            if let Some(start) = estimated {
+                put(rows, &keys::estimated(start, &key), &[])?;
             }
             let extent = self.extent_mut(id);
             let end = packed.start.saturating_add(packed.summary.span);
@@ -264,7 +270,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Removes the first chunk of a series, if all of it lies before `cutoff`.
+    /// Removes the first chunk of a series, if all of it lies before `cutoff`. Of a chunk whose times are estimates
+    /// nobody knows how old it is: only want of room ends it.
     fn remove_first(
         &mut self,
         rows: &mut Rows<'_>,
@@ -272,19 +279,30 @@ impl Change<'_> {
         cutoff: Option<i64>,
     ) -> Result<bool, StoreError> {
         let (from, to) = (keys::chunk(id, i64::MIN, 0), keys::chunk(id, i64::MAX, u16::MAX));
-        let Some((key, bytes)) = edge(rows, (&from, &to), false)? else {
+        let Some((mut key, mut bytes)) = edge(rows, (&from, &to), false)? else {
             *self.extent_mut(id) = Extent::default();
             return Ok(false);
         };
-        let start = keys::read_chunk(&key).map_or(0, |(_, start, _)| start);
-        let Some(summary) = chunk::summary(&bytes) else {
-            self.set_aside(rows, id, &key, &bytes)?;
-            return Ok(true);
+        self.extent_mut(id).first = keys::read_chunk(&key).map_or(0, |(_, start, _)| start);
+        let summary = loop {
+            let start = keys::read_chunk(&key).map_or(0, |(_, start, _)| start);
+            let Some(summary) = chunk::summary(&bytes) else {
+                self.set_aside(rows, id, &key, &bytes)?;
+                return Ok(true);
+            };
+            let Some(cutoff) = cutoff else { break summary };
+            if summary.estimated.is_none() {
+                if start.saturating_add(summary.span) >= cutoff {
+                    return Ok(false);
+                }
+                break summary;
+            }
+            key.push(0);
+            match edge(rows, (&key, &to), false)? {
+                Some(next) => (key, bytes) = next,
+                None => return Ok(false),
+            }
         };
-        self.extent_mut(id).first = start;
-        if cutoff.is_some_and(|cutoff| start.saturating_add(summary.span) >= cutoff) {
-            return Ok(false);
-        }
         self.remove_chunk(rows, id, &key, bytes.len(), summary)?;
         self.outcome.counters.expired += summary.readings as u64;
         if let Some((key, _)) = edge(rows, (&from, &to), false)? {
@@ -302,8 +320,8 @@ impl Change<'_> {
         summary: Summary,
     ) -> Result<(), StoreError> {
         remove(rows, key)?;
-        if let Some(boot) = summary.estimated {
-            remove(rows, &keys::estimated(boot, key))?;
+        if let Some(start) = summary.estimated {
+            remove(rows, &keys::estimated(start, key))?;
         }
         let extent = self.extent_mut(id);
         extent.chunks = extent.chunks.saturating_sub(1);
@@ -327,6 +345,13 @@ impl Change<'_> {
         extent.chunks = extent.chunks.saturating_sub(1);
         extent.bytes = extent.bytes.saturating_sub(bytes.len() as u64);
         Ok(())
+    }
+
+    /// How long after its first reading a chunk takes more. A chunk ends as a whole, so it must not hold more than a
+    /// part of what is kept.
+    fn span_max(&self, id: SeriesId) -> i64 {
+        let rules = self.registry.get(id).and_then(|series| self.options.collections.get(&series.collection));
+        rules.and_then(|rules| rules.retention_ms).map_or(i64::MAX, |kept| (kept / SPANS_KEPT).max(1))
     }
 
     fn extent(&self, id: SeriesId) -> Extent {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! chunk: version (byte, 1), CRC-32 of what follows (4 bytes LE), flags (byte: 1 estimated, 2 identities),
-//!        count (LEB128), [boot (LEB128), if estimated], last time - start (LEB128), column of times - start,
+//!        count (LEB128), [start of the gateway (LEB128), if estimated], last time - start (LEB128), column of times - start,
 //!        count of skeletons (LEB128), skeletons (bytes each), [column of their numbers, if more than one],
 //!        for each skeleton, for each of its values: a column, [identities: texts]
 //! ```
@@ -20,7 +20,7 @@ use crate::collections::{self, Map};
 use crate::message::record::{Reader, put_bytes, put_integer};
 
 /// Readings in one chunk.
-pub(super) const READINGS_MAX: usize = 2048;
+pub(super) const READINGS_MAX: usize = 4096;
 /// Bytes of a chunk, unless a single reading has more: with its key it fills a page of 4 KiB.
 pub(super) const BYTES_MAX: usize = 3_700;
 /// Skeletons of one chunk; documents beyond them are stored whole.
@@ -48,7 +48,7 @@ pub(super) struct Summary {
     pub readings: usize,
     /// Milliseconds from the first to the last reading.
     pub span: i64,
-    /// The boot whose clock was not trusted, if the times are estimates.
+    /// Number of the start whose clock was not trusted, if the times are estimates.
     pub estimated: Option<u32>,
 }
 
@@ -174,8 +174,8 @@ impl Chunk {
         }
         out.push(flags);
         put_integer(&mut out, self.times.len() as u64);
-        if let Some(boot) = self.estimated {
-            put_integer(&mut out, u64::from(boot));
+        if let Some(start) = self.estimated {
+            put_integer(&mut out, u64::from(start));
         }
         put_integer(&mut out, span.cast_unsigned());
         let offsets: Vec<i64> = self.times.iter().map(|time| time.wrapping_sub(start)).collect();

@@ -7,8 +7,9 @@
 //! | `2`, series (4 bytes BE) | its name: `registry` |
 //! | `3`, series | its extent: `registry` |
 //! | `4`, series, start (8 bytes BE, sign flipped), number (2 bytes BE) | chunk: `chunk` |
-//! | `5`, boot (4 bytes BE), key of a chunk | nothing: the chunk's times are estimates of that boot |
+//! | `5`, start (4 bytes BE), key of a chunk | nothing: the chunk's times are estimates of that start |
 //! | `6`, key of a chunk | a chunk that did not verify, as it was found |
+//! | `7`, start of the gateway (4 bytes BE) | how its estimates were made: `clock` |
 
 use super::registry::SeriesId;
 
@@ -19,6 +20,7 @@ pub(super) const EXTENT: u8 = 3;
 pub(super) const CHUNK: u8 = 4;
 pub(super) const ESTIMATED: u8 = 5;
 pub(super) const DAMAGED: u8 = 6;
+pub(super) const START: u8 = 7;
 
 /// Bytes of a chunk's key.
 pub(super) const CHUNK_KEY_BYTES: usize = 15;
@@ -51,8 +53,12 @@ pub(super) fn read_chunk(key: &[u8]) -> Option<(SeriesId, i64, u16)> {
     Some((SeriesId(u32::from_be_bytes(*id)), start, u16::from_be_bytes(number)))
 }
 
-pub(super) fn estimated(boot: u32, chunk: &[u8]) -> Vec<u8> {
-    [&[ESTIMATED][..], &boot.to_be_bytes(), chunk].concat()
+pub(super) fn estimated(start: u32, chunk: &[u8]) -> Vec<u8> {
+    [&[ESTIMATED][..], &start.to_be_bytes(), chunk].concat()
+}
+
+pub(super) fn start(number: u32) -> Vec<u8> {
+    [&[START][..], &number.to_be_bytes()].concat()
 }
 
 /// The first key after all that begin with `kind`.

@@ -9,6 +9,7 @@ mod backend;
 mod bound;
 mod change;
 mod chunk;
+mod clock;
 mod column;
 mod condition;
 mod database;
@@ -23,6 +24,7 @@ mod registry;
 mod store;
 
 pub use aggregate::{Aggregate, Function};
+pub use clock::{EstimatedBy, Start};
 pub use condition::{Condition, ConditionError, Place};
 pub use format::{Format, Out, Writer, put_json};
 pub use path::Path;

@@ -157,7 +157,7 @@ impl SeriesStore {
         let series = self.series().filter(|(_, series)| wanted(series)).map(|(id, series)| {
             let tail = self.tail(id).iter();
             let mut tail: Vec<TailRow> = tail
-                .map(|pending| TailRow { row: pending.row.clone(), estimated: pending.estimated })
+                .map(|pending| TailRow { row: pending.row.clone(), estimated: pending.estimated.is_some() })
                 .collect();
             tail.sort_by_key(|tail| tail.row.time);
             (id, series.clone(), tail)

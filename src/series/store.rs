@@ -13,8 +13,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::backend::Counters;
-use super::change::{Change, Outcome, REMOVALS_MAX};
+use super::change::{Change, Outcome};
 use super::chunk::Row;
+use super::clock::{EstimatedBy, Start, Starts};
 use super::database::{self, FILE, Marker, Rows, SeriesFile};
 use super::keys;
 use super::registry::{Extent, Origin, Registry, Series, SeriesId, read_series};
@@ -49,8 +50,7 @@ pub struct SeriesOptions {
     /// Set a damaged file aside and begin anew, rather than refuse to open.
     pub quarantine: bool,
     pub collections: BTreeMap<Box<str>, Rules>,
-    /// Counts the starts; estimated times are corrected within one.
-    pub boot: u32,
+    pub start: Start,
     pub seed: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Reading {
     /// Milliseconds since 1970.
     pub time: i64,
     /// The clock was not trusted.
-    pub estimated: bool,
+    pub estimated: Option<EstimatedBy>,
     pub origin: Origin,
     pub payload: Bytes,
 }
@@ -105,7 +105,8 @@ pub struct SeriesCounters {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Pending {
     pub sequence: u64,
-    pub estimated: bool,
+    /// The start whose estimate its time is.
+    pub estimated: Option<u32>,
     pub row: Row,
 }
 
@@ -121,8 +122,9 @@ pub struct SeriesStore {
     unwritten: BTreeSet<SeriesId>,
     tails: BTreeMap<SeriesId, Vec<Pending>>,
     flush: u64,
-    /// Added to this boot's estimates once the clock is trusted.
-    correction: Option<i64>,
+    starts: Starts,
+    /// Starts whose records are of no use any more.
+    useless_starts: Vec<u32>,
     disk_counters: Arc<Counters>,
     counters: SeriesCounters,
     damage: Vec<String>,
@@ -136,18 +138,20 @@ impl SeriesStore {
     pub fn open(disk: Arc<dyn Disk>, options: SeriesOptions) -> Result<(Self, Found), StoreError> {
         let mut store = Self {
             registry: Registry::new(options.seed),
+            starts: Starts::new(options.start),
+            useless_starts: Vec::new(),
             disk,
             options,
             file: None,
             unwritten: BTreeSet::new(),
             tails: BTreeMap::new(),
             flush: 0,
-            correction: None,
             disk_counters: Arc::new(Counters::default()),
             counters: SeriesCounters::default(),
             damage: Vec::new(),
         };
         let watermarks = store.open_file()?;
+        store.record_start()?;
         let damage = store.damage.clone();
         Ok((store, Found { watermarks, damage }))
     }
@@ -166,9 +170,10 @@ impl SeriesStore {
             reading.origin.put(&mut out);
             Bytes::from(out)
         });
-        let (time, estimated) = match self.correction {
-            Some(shift) if reading.estimated => (reading.time.saturating_add(shift), false),
-            _ => (reading.time, reading.estimated),
+        let estimated = reading.estimated.map(|by| self.starts.number_of(by));
+        let (time, estimated) = match estimated.and_then(|number| self.starts.shift(number)) {
+            Some(shift) => (reading.time.saturating_add(shift), None),
+            None => (reading.time, estimated),
         };
         let row = Row { time, payload: reading.payload, identity };
         self.tails.entry(id).or_default().push(Pending { sequence: reading.sequence, estimated, row });
@@ -243,26 +248,55 @@ impl SeriesStore {
         Ok(deleted)
     }
 
-    /// The clock is trusted from now on and shows `shift_ms` more than this boot's estimates: those are corrected.
+    /// The wall clock is trusted from now on, and `ahead_ms` ahead of the gateway's monotonic clock: the estimates that
+    /// were made since the system booted are corrected.
     ///
     /// # Errors
-    /// See [`StoreError`].
-    pub fn correct_times(&mut self, shift_ms: i64) -> Result<(), StoreError> {
-        if self.correction.is_none() {
-            self.correction = Some(shift_ms);
-            for pending in self.tails.values_mut().flatten().filter(|pending| pending.estimated) {
-                pending.row.time = pending.row.time.saturating_add(shift_ms);
-                pending.estimated = false;
+    /// See [`StoreError`]; the rest is corrected by another call.
+    pub fn correct_times(&mut self, ahead_ms: i64) -> Result<(), StoreError> {
+        self.starts.trust(ahead_ms);
+        for pending in self.tails.values_mut().flatten() {
+            if let Some(shift) = pending.estimated.and_then(|number| self.starts.shift(number)) {
+                pending.row.time = pending.row.time.saturating_add(shift);
+                pending.estimated = None;
             }
         }
-        let shift = self.correction.unwrap_or(shift_ms);
-        let boot = self.options.boot;
-        loop {
-            let corrected = self.transact(|change, rows| change.correct(rows, boot, shift))?;
-            if corrected < REMOVALS_MAX {
-                return Ok(());
+        for (number, shift) in self.starts.shifts() {
+            while self.has_estimates(number)? {
+                self.transact(|change, rows| change.correct(rows, number, shift))?;
             }
         }
+        self.forget_starts()
+    }
+
+    fn has_estimates(&self, start: u32) -> Result<bool, StoreError> {
+        let file = self.file.as_ref().ok_or(StoreError::NotOpen)?;
+        let mut has = false;
+        file.read(|page| {
+            page.range(&keys::estimated(start, &[]), &keys::estimated(start, &[u8::MAX]), |_, _| {
+                has = true;
+                Ok(false)
+            })
+        })?;
+        Ok(has)
+    }
+
+    /// Removes the records of starts that are of no use any more.
+    fn forget_starts(&mut self) -> Result<(), StoreError> {
+        if self.useless_starts.is_empty() {
+            return Ok(());
+        }
+        let useless = std::mem::take(&mut self.useless_starts);
+        self.transact(|_, rows| {
+            useless.iter().try_for_each(|number| database::remove(rows, &keys::start(*number)))
+        })
+    }
+
+    /// Keeps how this start's estimates are made, so that a later one can correct them.
+    fn record_start(&mut self) -> Result<(), StoreError> {
+        self.forget_starts()?;
+        let Some((number, record)) = self.starts.record() else { return Ok(()) };
+        self.transact(|_, rows| database::put(rows, &keys::start(number), &record))
     }
 
     /// Opens the file again after an error. What is in memory stays.
@@ -276,6 +310,7 @@ impl SeriesStore {
         if self.damage.len() > known {
             // The file is a new one and knows no series.
             self.unwritten = self.tails.keys().copied().collect();
+            self.record_start()?;
         }
         Ok(())
     }
@@ -423,6 +458,7 @@ impl SeriesStore {
         let mut found = Vec::new();
         let mut extents = Vec::new();
         let mut watermarks = BTreeMap::new();
+        let mut starts = Vec::new();
         match file.marker()? {
             Marker::Missing => self.flush = 0,
             Marker::Flush(number) => self.flush = number,
@@ -431,6 +467,11 @@ impl SeriesStore {
             }
         }
         file.read(|page| {
+            page.range(&[keys::START], &keys::after(keys::START), |key, value| {
+                let number = key.get(1..).and_then(|number| number.try_into().ok()).map(u32::from_be_bytes);
+                starts.extend(number.map(|number| (number, value.to_vec())));
+                Ok(true)
+            })?;
             page.range(&[keys::WATERMARK], &keys::after(keys::EXTENT), |key, value| {
                 let Some((kind, rest)) = key.split_first() else { return Ok(true) };
                 let id = rest.try_into().map(|id| SeriesId(u32::from_be_bytes(id)));
@@ -456,6 +497,11 @@ impl SeriesStore {
             let kept = extents.iter().find(|(of, _)| *of == id).map(|(_, extent)| *extent);
             if let Some(extent) = self.registry.extent_mut(id) {
                 *extent = kept.unwrap_or_default();
+            }
+        }
+        for (number, record) in starts {
+            if self.starts.found(number, &record) {
+                self.useless_starts.push(number);
             }
         }
         self.file = Some(Arc::new(file));

@@ -155,7 +155,7 @@ impl Machine {
             inflight_max: plan.inflight_max,
             memory_max: 128 << 20,
             id: "sim".into(),
-            flush_intervals: BTreeMap::new(),
+            keep_intervals: BTreeMap::new(),
         };
         Ok((store, Gateway::new(policy, None, None, broker, summary, seed, now), summary))
     }

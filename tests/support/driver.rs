@@ -12,14 +12,16 @@ use gatewayd::auth::{Acl, Users};
 use gatewayd::broker::{Recovered, RecoverySummary};
 use gatewayd::config::{Config, GatewayId};
 use gatewayd::gateway::End;
-use gatewayd::gateway::{Accept, Gateway, GatewayPolicy, Output, StoreCondition, broker_policy};
+use gatewayd::gateway::{Accept, Gateway, GatewayPolicy, LogState, Output, StoreCondition, broker_policy};
 use gatewayd::ids::ConnectionId;
 use gatewayd::limits::READ_BYTES_MAX;
+use gatewayd::series::Start;
 use gatewayd::store::{Batch, Store, StoreOptions};
 use gatewayd::time::{Mono, Now, Wall};
 
 use super::disk::{Fault, SimDisk};
 use super::packet;
+use super::series::Series;
 
 /// 2026-03-01 12:00:00 UTC.
 const BEGIN: Wall = Wall(1_772_366_400_000);
@@ -37,6 +39,13 @@ pub struct Setup {
     pub allow_anonymous: bool,
     pub seed: u64,
     pub store: StoreOptions,
+    /// Collections are kept, and the clock is trusted at the start or not.
+    pub series: bool,
+    pub clock_trusted: bool,
+    /// Changes with each boot of the system, not with each start of the gateway.
+    pub system_boot: u32,
+    /// The system's monotonic clock when the gateway's was 0, milliseconds.
+    pub began_ms: i64,
 }
 
 impl Default for Setup {
@@ -51,7 +60,18 @@ impl Default for Setup {
             reserve_free: 0,
             ..StoreOptions::default()
         };
-        Self { config, users: None, acl: None, allow_anonymous: true, seed: 1, store }
+        Self {
+            config,
+            users: None,
+            acl: None,
+            allow_anonymous: true,
+            seed: 1,
+            store,
+            series: false,
+            clock_trusted: true,
+            system_boot: 1,
+            began_ms: 0,
+        }
     }
 }
 
@@ -95,6 +115,7 @@ pub struct World {
     pub now: Now,
     pub disk: SimDisk,
     pub gateway: Gateway,
+    pub series: Option<Series>,
     store: Option<Store>,
     flash: Flash,
     under_way: Option<Batch>,
@@ -122,7 +143,7 @@ impl Default for World {
 impl World {
     pub fn new(setup: Setup) -> Self {
         let disk = SimDisk::new(setup.seed);
-        let now = Now { mono: BOOT, wall: BEGIN, wall_trusted: true };
+        let now = Now { mono: BOOT, wall: BEGIN, wall_trusted: setup.clock_trusted };
         Self::start(setup, disk, now, 0)
     }
 
@@ -140,6 +161,20 @@ impl World {
             broker.report_damage(now, damage);
         }
         assert!(report.lost.is_empty() || !found.damage.is_empty(), "rows are lost only to damage");
+        let series = setup.series.then(|| {
+            let log = LogState {
+                created: found.created,
+                last_batch: found.last_batch,
+                quota_bytes: store.usage().quota_bytes,
+            };
+            let start = Start {
+                number: found.boot,
+                system_boot: setup.system_boot,
+                began_ms: setup.began_ms,
+                estimate_ms: (!now.wall_trusted).then(|| now.wall_ahead_ms()),
+            };
+            Series::open(&setup.config, &disk, &mut broker, log, (now, start, seed))
+        });
         let policy = GatewayPolicy::new(&setup.config, "gw".into());
         let (users, acl) = (setup.users.clone(), setup.acl.clone());
         let gateway = Gateway::new(policy, users, acl, broker, recovery, seed, now);
@@ -148,6 +183,7 @@ impl World {
             now,
             disk,
             gateway,
+            series,
             store: Some(store),
             flash: Flash::Works,
             under_way: None,
@@ -350,12 +386,18 @@ impl World {
         self.flash = Flash::Works;
         self.settle();
         self.gateway.shut_down(self.now);
+        if self.series.is_some() {
+            self.gateway.want_series_flush();
+        }
         self.settle();
         while let Some(batch) = self.gateway.close_batch_now() {
             self.append(batch);
             self.settle();
         }
         self.store.take().expect("the store is open").close(None).expect("the disk works");
+        if let Some(series) = self.series.take() {
+            series.store.close().expect("the disk works");
+        }
         let disk = self.disk.clone();
         self.restart_on(disk);
     }
@@ -434,6 +476,9 @@ impl World {
         if let Some(batch) = self.gateway.close_batch(self.now) {
             assert!(self.under_way.replace(batch).is_none(), "one batch at a time");
             moved = true;
+        }
+        if let Some(series) = &mut self.series {
+            moved |= series.serve(&mut self.gateway, self.now);
         }
         loop {
             moved |= self.flush();

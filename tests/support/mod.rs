@@ -15,4 +15,5 @@
 pub mod disk;
 pub mod driver;
 pub mod packet;
+pub mod series;
 pub mod transcript;
