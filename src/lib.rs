@@ -22,5 +22,10 @@ pub mod net;
 pub mod output;
 pub mod random;
 pub mod series;
+#[cfg(feature = "net")]
+pub mod settings;
 pub mod store;
 pub mod time;
+#[cfg(feature = "net")]
+pub mod tls;
+pub mod websocket;

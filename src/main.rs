@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use gatewayd::cli::{self, CollectionCommand, Exit, Invocation, Io, Shower};
 use gatewayd::config::{Config, Files, default_state_path};
 use gatewayd::net::{self, logging};
+use gatewayd::settings::Settings;
 
 /// Where the daemon of the system listens for the verbs.
 const CONTROL_SOCKET: &str = "/run/gatewayd/control.sock";
@@ -35,8 +36,8 @@ fn main() -> ExitCode {
 }
 
 fn run(config: Option<&Path>, io: &mut Io<'_>) -> ExitCode {
-    let loaded = match cli::load(config, io.files) {
-        Ok(loaded) => loaded,
+    let settings = match Settings::load(config, io.files) {
+        Ok(settings) => settings,
         Err(errors) => {
             for error in errors {
                 drop(writeln!(io.err, "{error}"));
@@ -46,9 +47,8 @@ fn run(config: Option<&Path>, io: &mut Io<'_>) -> ExitCode {
     };
     // systemd says so when standard error is its journal.
     let under_journald = env::var_os("JOURNAL_STREAM").is_some();
-    logging::start(loaded.config.log, under_journald);
-    let acl = loaded.config.auth.acl_file.is_some().then_some(loaded.acl);
-    match net::run(&loaded.config, loaded.users, acl) {
+    logging::start(settings.config.log, under_journald);
+    match net::run(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             drop(writeln!(io.err, "gatewayd: {error}"));

@@ -33,7 +33,7 @@ impl Bench {
     }
 
     fn accept(&mut self) -> ConnectionId {
-        let accept = Accept { allow_anonymous: true, peer: "bench".into() };
+        let accept = Accept { allow_anonymous: true, peer: "bench".into(), ..Accept::default() };
         self.gateway.accept_protocol(NOW, Protocol::Amqp091, accept).unwrap()
     }
 

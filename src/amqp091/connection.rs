@@ -121,6 +121,8 @@ pub struct Connection {
     pub(super) state: State,
     pub(super) link: Link,
     pub(super) allow_anonymous: bool,
+    /// The user that the client's certificate proves it to be, for SASL EXTERNAL.
+    pub(super) certified_user: Option<Box<str>>,
     pub(super) failure_close: bool,
     pub(super) blocked_notify: bool,
     /// The client was told that its publishes are not taken.
@@ -152,6 +154,7 @@ impl Connection {
             state: State::AwaitHeader,
             link: Link::new(id),
             allow_anonymous,
+            certified_user: None,
             failure_close: false,
             blocked_notify: false,
             told_blocked: false,
@@ -164,6 +167,11 @@ impl Connection {
             last_sent: now,
             end: None,
         }
+    }
+
+    /// The client's certificate proves that it is `user`: SASL EXTERNAL lets it in as that.
+    pub fn vouch_for(&mut self, user: Box<str>) {
+        self.certified_user = Some(user);
     }
 
     /// Handles the frame at the front of `bytes`: answers how many bytes it took, how many a frame that is not whole

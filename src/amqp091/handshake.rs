@@ -47,11 +47,16 @@ impl Connection {
             let _short = properties.push(name, FieldValue::LongString(value.as_bytes()));
         }
         let _short = properties.push("capabilities", FieldValue::Table(capabilities.table()));
+        // RFC 4422 appendix A: the certificate that the connection came with says who it is.
+        let mechanisms: &[u8] = match self.certified_user {
+            Some(_) => b"EXTERNAL PLAIN AMQPLAIN ANONYMOUS",
+            None => b"PLAIN AMQPLAIN ANONYMOUS",
+        };
         let start = connection::Start {
             version_major: 0,
             version_minor: 9,
             server_properties: properties.table(),
-            mechanisms: LongString(b"PLAIN AMQPLAIN ANONYMOUS"),
+            mechanisms: LongString(mechanisms),
             locales: LongString(b"en_US"),
         };
         self.link.send(0, &start);
@@ -82,6 +87,15 @@ impl Connection {
                     return Ok(self.refuse_login());
                 }
                 self.link.user = None;
+                return Ok(self.send_tune());
+            }
+            "EXTERNAL" if self.certified_user.is_some() => {
+                let user = self.certified_user.as_deref().unwrap_or_default();
+                // An authorization identity may be given, and no other than one's own.
+                if !response.is_empty() && response != user.as_bytes() {
+                    return Ok(self.refuse_login());
+                }
+                self.link.user = Some(user.into());
                 return Ok(self.send_tune());
             }
             other => {

@@ -1,42 +1,10 @@
-//! `check-config`, and what `run` shares with it: the configuration with the password and ACL files that it names.
+//! `check-config`: what is wrong with the configuration and the files that it names.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{Exit, Io};
-use crate::auth::{Acl, LineError, Users};
-use crate::config::{Config, ConfigSource, files};
-
-/// A configuration and the files that it names, all understood.
-#[derive(Debug)]
-pub struct Loaded {
-    pub config: Config,
-    /// The files that made it up, in the order in which they apply.
-    pub files: Vec<PathBuf>,
-    /// `None` without a password file.
-    pub users: Option<Users>,
-    pub acl: Acl,
-}
-
-/// Reads the configuration at `path`, else the usual one, and the files that it names.
-///
-/// # Errors
-/// Everything that is wrong, a line each, in the form `FILE:LINE:COLUMN: WHAT`.
-pub fn load(path: Option<&Path>, source: &dyn ConfigSource) -> Result<Loaded, Vec<String>> {
-    let config = Config::load(path, source)
-        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
-    let mut errors = Vec::new();
-    let password_file = config.auth.password_file.as_deref();
-    let users = password_file.map(|file| read(file, "auth.password_file", Users::parse, source));
-    let acl_file = config.auth.acl_file.as_deref();
-    let acl = acl_file.map(|file| read(file, "auth.acl_file", Acl::parse, source));
-    let users = users.transpose().map_err(|wrong| errors.extend(wrong)).ok();
-    let acl = acl.unwrap_or_else(|| Ok(Acl::allow_all())).map_err(|wrong| errors.extend(wrong)).ok();
-    match (users, acl) {
-        (Some(users), Some(acl)) => Ok(Loaded { config, files: files(path, source), users, acl }),
-        _ => Err(errors),
-    }
-}
+use crate::settings::Settings;
 
 /// Says what is wrong with the configuration and the files that it names, or that nothing is. With
 /// `show_effective` a sound configuration is printed instead.
@@ -44,7 +12,7 @@ pub fn load(path: Option<&Path>, source: &dyn ConfigSource) -> Result<Loaded, Ve
 /// # Errors
 /// Writing failed.
 pub fn check_config(path: Option<&Path>, show_effective: bool, io: &mut Io<'_>) -> io::Result<Exit> {
-    let loaded = match load(path, io.files) {
+    let loaded = match Settings::load(path, io.files) {
         Ok(loaded) => loaded,
         Err(errors) => {
             for error in &errors {
@@ -66,18 +34,6 @@ pub fn check_config(path: Option<&Path>, show_effective: bool, io: &mut Io<'_>) 
     let names: Vec<String> = loaded.files.iter().map(|file| file.display().to_string()).collect();
     writeln!(io.out, "ok: {}", names.join(", "))?;
     Ok(Exit::Ok)
-}
-
-fn read<T>(
-    file: &Path,
-    key: &str,
-    parse: impl Fn(&[u8]) -> Result<T, Vec<LineError>>,
-    source: &dyn ConfigSource,
-) -> Result<T, Vec<String>> {
-    let bytes = source
-        .read(file)
-        .map_err(|error| vec![format!("{}: {key}: cannot be read: {error}", file.display())])?;
-    parse(&bytes).map_err(|errors| errors.iter().map(|error| format!("{}:{error}", file.display())).collect())
 }
 
 #[cfg(test)]
@@ -111,9 +67,10 @@ mod tests {
         assert_eq!((exit, out.as_str()), (Exit::BadConfiguration, ""));
         let at = |name| scratch.path(name).display().to_string();
         let expected = format!(
-            "{}:1:1: not a line of the form NAME:HASH\n{}: auth.acl_file: cannot be read: No such file or directory \
-             (os error 2)\n2 errors\n",
+            "{}:1:1: not a line of the form NAME:HASH\n{}:3:1: auth.acl_file: {} cannot be read: No such file or \
+             directory (os error 2)\n2 errors\n",
             at("passwd"),
+            at("gateway.toml"),
             at("missing")
         );
         assert_eq!(err, expected);

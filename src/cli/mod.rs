@@ -21,7 +21,7 @@ use clap::error::ErrorKind;
 
 use crate::config::{Config, ConfigSource};
 
-pub use check_config::{Loaded, check_config, load};
+pub use check_config::check_config;
 pub use collection::{CollectionCommand, IngestTest, Show, Shower, ingest_test};
 pub use status::render_status;
 pub use user::{UserAction, UserCommand, user};

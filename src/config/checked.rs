@@ -2,15 +2,11 @@
 //! connect, bounds that contradict each other. Each check stays silent about keys that are wrong already.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
-use super::error::{Place, Problem};
-use super::model::{
-    Collection, Config, DEFAULT_ROUTE, Listener, Overflow, QueueBounds, QueueClasses, default_route,
-    is_loopback,
-};
-use super::raw::{Raw, RawIngest, RawListener, RawQueue};
-use super::schema::{LISTENER_DEFAULTS, ListenerDefault};
+use super::error::Problem;
+use super::listeners::{listeners, tls};
+use super::model::{Collection, Config, DEFAULT_ROUTE, Overflow, QueueBounds, QueueClasses, default_route};
+use super::raw::{Raw, RawIngest, RawQueue};
 use super::section::{Findings, join};
 use super::value::show_bytes;
 use crate::ingest::route::{Durability, Route, references};
@@ -18,6 +14,7 @@ use crate::limits::UNPERSISTED_BYTES_MAX;
 
 /// The configuration that `raw` describes; what is wrong with it goes to `found`.
 pub(super) fn check(raw: Raw, found: &mut Findings) -> Config {
+    let tls = tls(&raw, found);
     let listeners = listeners(&raw, found);
     let queues = queues(&raw, found);
     let routes = routes(&raw, found);
@@ -25,6 +22,7 @@ pub(super) fn check(raw: Raw, found: &mut Findings) -> Config {
     let config = Config {
         gateway: raw.gateway,
         listeners,
+        tls,
         auth: raw.auth,
         limits: raw.limits,
         queues,
@@ -33,85 +31,8 @@ pub(super) fn check(raw: Raw, found: &mut Findings) -> Config {
         collections,
         log: raw.log,
     };
-    check_shared_addresses(&config, found);
     check_bounds(&config, found);
     config
-}
-
-/// The listeners, written and built in, in the order of their names.
-fn listeners(raw: &Raw, found: &mut Findings) -> Vec<Listener> {
-    let has_users = raw.auth.password_file.is_some();
-    let mut listeners: Vec<Listener> = raw
-        .listeners
-        .iter()
-        .filter_map(|(name, written)| listener(name, written, has_users, found))
-        .collect();
-    for row in LISTENER_DEFAULTS.iter().filter(|row| row.kind.is_built_in()) {
-        if !raw.listeners.contains_key(row.name) {
-            listeners.push(Listener {
-                name: row.name.to_owned(),
-                enabled: true,
-                kind: row.kind,
-                bind: SocketAddr::new(row.address, row.port),
-                allow_anonymous: !has_users,
-            });
-        }
-    }
-    listeners.sort_by(|a, b| a.name.cmp(&b.name));
-    listeners
-}
-
-fn listener(name: &str, written: &RawListener, has_users: bool, found: &mut Findings) -> Option<Listener> {
-    let path = join("listener", name);
-    let default = LISTENER_DEFAULTS.iter().find(|row| row.name == name);
-    let enabled = written.enabled.unwrap_or(true);
-    let kind = written.kind.or_else(|| default.map(|row| row.kind));
-    let bind =
-        written.bind.or_else(|| default.map(|row: &ListenerDefault| SocketAddr::new(row.address, row.port)));
-    for (key, absent, wants) in [
-        ("kind", kind.is_none(), "\"mqtt\" or another kind"),
-        ("bind", bind.is_none(), "an address and a port such as \"127.0.0.1:1883\""),
-    ] {
-        let key = join(&path, key);
-        if absent && found.is_sound(&key) {
-            let problem = Problem::Missing(format!("is missing: it wants {wants}"));
-            found.report(written.place.clone(), &key, problem);
-        }
-    }
-    if !enabled_soundly(enabled, &path, found) {
-        let allow_anonymous = written.allow_anonymous.unwrap_or(false);
-        return Some(Listener { name: name.to_owned(), enabled, kind: kind?, bind: bind?, allow_anonymous });
-    }
-    for (key, place) in &written.to_come {
-        found.report(place.clone(), &join(&path, key), Problem::NotAvailable(format!("{key} of a listener")));
-    }
-    let (kind, bind) = (kind?, bind?);
-    if !kind.is_built_in() {
-        let key = join(&path, "kind");
-        let problem = Problem::NotAvailable(format!("a listener of kind \"{}\"", kind.name()));
-        found.report(origin(found, &key, &written.place), &key, problem);
-    }
-    let is_local = is_loopback(bind.ip());
-    let key = join(&path, "bind");
-    let may_judge = found.is_sound("auth.password_file") && found.is_sound(&join(&path, "allow_anonymous"));
-    if !is_local && !has_users && written.allow_anonymous != Some(true) && may_judge && found.is_sound(&key) {
-        let problem = Problem::Contradiction(format!(
-            "{bind} is open to other machines and nobody has to log in: set auth.password_file, or \
-             allow_anonymous = true on this listener"
-        ));
-        found.report(origin(found, &key, &written.place), &key, problem);
-    }
-    let allow_anonymous = written.allow_anonymous.unwrap_or(is_local && !has_users);
-    Some(Listener { name: name.to_owned(), enabled, kind, bind, allow_anonymous })
-}
-
-/// Whether the listener is to be judged as one that is served.
-fn enabled_soundly(enabled: bool, path: &str, found: &Findings) -> bool {
-    enabled && found.is_sound(&join(path, "enabled"))
-}
-
-fn origin(found: &Findings, key: &str, otherwise: &Place) -> Place {
-    found.origin(key).unwrap_or(otherwise).clone()
 }
 
 /// The queue tables, each filled up from `[queue.default]`; `[queue.session]` has bounds of its own.
@@ -217,39 +138,6 @@ fn collections(raw: &Raw, routes: &[Route]) -> BTreeMap<String, Collection> {
     names.map(|name| (name.clone(), filled(name))).collect()
 }
 
-/// Two enabled listeners that ask for the same port of the same address.
-fn check_shared_addresses(config: &Config, found: &mut Findings) {
-    let enabled: Vec<&Listener> = config.enabled_listeners().collect();
-    for (at, second) in enabled.iter().enumerate() {
-        let Some(first) = enabled.iter().take(at).find(|first| overlap(first.bind, second.bind)) else {
-            continue;
-        };
-        let [first_key, second_key] =
-            [first, second].map(|listener| join(&join("listener", &listener.name), "bind"));
-        // Blame the one that was written; of two written ones, the second by name.
-        let (keys, own, other) = if found.origin(&second_key).is_some() {
-            ([second_key.as_str(), first_key.as_str()], second, first)
-        } else {
-            ([first_key.as_str(), second_key.as_str()], first, second)
-        };
-        contradict(found, keys, || {
-            format!("{} is taken by listener {}, which binds {}", own.bind, other.name, other.bind)
-        });
-    }
-}
-
-/// Whether one socket bound to `a` keeps another from `b`. An unspecified IPv6 address takes IPv4 too, as Linux
-/// binds it by default.
-fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    if a.port() != b.port() || a.port() == 0 {
-        return false;
-    }
-    let takes_all = |ip: std::net::IpAddr, other: std::net::IpAddr| {
-        ip.is_unspecified() && (ip.is_ipv6() || other.to_canonical().is_ipv4())
-    };
-    a.ip().to_canonical() == b.ip().to_canonical() || takes_all(a.ip(), b.ip()) || takes_all(b.ip(), a.ip())
-}
-
 fn check_bounds(config: &Config, found: &mut Findings) {
     let limits = &config.limits;
     let message = limits.message_bytes_max;
@@ -288,7 +176,7 @@ fn check_bounds(config: &Config, found: &mut Findings) {
 }
 
 /// Reports `text` at the first of `keys` that a file set, unless one of them is wrong already.
-fn contradict(found: &mut Findings, keys: [&str; 2], text: impl FnOnce() -> String) {
+pub(super) fn contradict(found: &mut Findings, keys: [&str; 2], text: impl FnOnce() -> String) {
     if !keys.iter().all(|key| found.is_sound(key)) {
         return;
     }

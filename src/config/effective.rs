@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::model::{Config, GatewayId, QueueBounds};
-use super::raw::{LOG_FORMATS, LOG_LEVELS, ON_CORRUPTS, OVERFLOWS};
+use super::raw::{CLIENT_CERTS, LOG_FORMATS, LOG_LEVELS, ON_CORRUPTS, OVERFLOWS, USERNAMES_FROM_CERT};
 use super::section::join;
 use super::value::{show_bytes, show_duration};
 use crate::ingest::route::Durability;
@@ -16,9 +16,8 @@ impl Config {
         let mut out = Table(String::new());
         out.identity(self);
         out.listeners(self);
-        out.header("auth");
-        out.path("password_file", self.auth.password_file.as_deref());
-        out.path("acl_file", self.auth.acl_file.as_deref());
+        out.tls(self);
+        out.auth(self);
         out.limits(self);
         out.queues(self);
         out.storage(self);
@@ -61,7 +60,29 @@ impl Table {
             self.text("kind", listener.kind.name());
             self.text("bind", &listener.bind.to_string());
             self.plain("allow_anonymous", listener.allow_anonymous);
+            self.text("tls", listener.tls.as_deref().unwrap_or(""));
+            self.word("client_cert", &CLIENT_CERTS, listener.client_cert);
+            self.word("username_from_cert", &USERNAMES_FROM_CERT, listener.username_from_cert);
         }
+    }
+
+    fn tls(&mut self, config: &Config) {
+        for (name, files) in &config.tls {
+            self.header(&join("tls", name));
+            self.path("cert", Some(&files.cert));
+            self.path("key", Some(&files.key));
+            self.path("client_ca", files.client_ca.as_deref());
+        }
+    }
+
+    fn auth(&mut self, config: &Config) {
+        let auth = &config.auth;
+        self.header("auth");
+        self.path("password_file", auth.password_file.as_deref());
+        self.path("acl_file", auth.acl_file.as_deref());
+        self.text("failed_delay", &show_duration(auth.failed_delay));
+        self.plain("lockout_failures", auth.lockout_failures);
+        self.text("lockout_for", &show_duration(auth.lockout_for));
     }
 
     fn limits(&mut self, config: &Config) {

@@ -2,11 +2,12 @@
 //! that is wrong. Owns the schema of the file; who reads it when, and what becomes of it, is for `main` and `cli`.
 //!
 //! `source` reads, `section` and `value` know types of values, `schema` the names, `raw` lays the files over each
-//! other, `checked` holds the whole against itself, `model` is the result and `effective` prints it.
+//! other, `checked` and `listeners` hold the whole against itself, `model` is the result and `effective` prints it.
 
 mod checked;
 mod effective;
 mod error;
+mod listeners;
 mod model;
 mod raw;
 mod schema;
@@ -15,6 +16,7 @@ mod section;
 mod source;
 mod value;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +25,9 @@ use toml::de::DeTable;
 
 pub use error::{ConfigError, Place, Problem};
 pub use model::{
-    Auth, Collection, Config, GatewayId, Identity, Limits, Listener, Log, LogFormat, LogLevel, OnCorrupt,
-    Overflow, QueueBounds, QueueClasses, STATE_PATH, Storage,
+    Auth, Bind, ClientCert, Collection, Config, GatewayId, Identity, Limits, Listener, Log, LogFormat,
+    LogLevel, OnCorrupt, Overflow, QueueBounds, QueueClasses, STATE_PATH, Storage, TlsFiles,
+    UsernameFromCert,
 };
 pub use schema::ListenerKind;
 pub use secret::{Secret, SecretError};
@@ -45,6 +48,17 @@ impl Config {
     /// # Errors
     /// Everything that is wrong, in the order of the files and the lines in them.
     pub fn load(path: Option<&Path>, source: &dyn ConfigSource) -> Result<Self, Vec<ConfigError>> {
+        Self::load_with_places(path, source).map(|(config, _)| config)
+    }
+
+    /// The same, with the place of each key that a file sets, for what is found wrong later.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn load_with_places(
+        path: Option<&Path>,
+        source: &dyn ConfigSource,
+    ) -> Result<(Self, Places), Vec<ConfigError>> {
         let mut found = Findings::default();
         let mut raw = Raw::new(Storage { path: source.state_path(), ..Storage::default() });
         let main = path.unwrap_or_else(|| Path::new(DEFAULT_PATH));
@@ -67,9 +81,21 @@ impl Config {
             .any(|error| matches!(error.problem, Problem::Syntax(_) | Problem::Unreadable(_)));
         let config = is_whole.then(|| checked::check(raw, &mut found));
         match config {
-            Some(config) if found.errors.is_empty() => Ok(config),
+            Some(config) if found.errors.is_empty() => Ok((config, Places(found.origins))),
             _ => Err(sorted(found.errors, &files)),
         }
+    }
+}
+
+/// Where each key was last set, by its path such as `listener.mqtt.bind`.
+#[derive(Clone, Debug, Default)]
+pub struct Places(BTreeMap<String, Place>);
+
+impl Places {
+    /// `FILE:LINE:COLUMN: KEY`, or the key alone when no file sets it.
+    #[must_use]
+    pub fn show(&self, key: &str) -> String {
+        self.0.get(key).map_or_else(|| key.to_owned(), |place| format!("{place}: {key}"))
     }
 }
 

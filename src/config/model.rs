@@ -2,11 +2,12 @@
 //! from files is `raw`, holding it against the rest is `checked`, printing it is `effective`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::schema::{LISTENER_DEFAULTS, ListenerKind};
+use super::schema::{LISTENER_DEFAULTS, ListenerDefault, ListenerKind};
 use crate::ingest::route::{Durability, Filter, Route};
 
 const KIB: u64 = 1024;
@@ -19,6 +20,8 @@ pub struct Config {
     pub gateway: Identity,
     /// In the order of their names; those with `enabled = false` too.
     pub listeners: Vec<Listener>,
+    /// `[tls.NAME]`: certificates that listeners name.
+    pub tls: BTreeMap<String, TlsFiles>,
     pub auth: Auth,
     pub limits: Limits,
     pub queues: QueueClasses,
@@ -53,20 +56,83 @@ pub struct Listener {
     pub name: String,
     pub enabled: bool,
     pub kind: ListenerKind,
-    /// Port 0 lets the system choose.
-    pub bind: SocketAddr,
+    pub bind: Bind,
     /// Whether a client without a user name gets in. Unset it follows the address: true on loopback while there
     /// is no password file, false otherwise.
     pub allow_anonymous: bool,
+    /// The `[tls.*]` table whose certificate it shows; `None` for no TLS.
+    pub tls: Option<String>,
+    pub client_cert: ClientCert,
+    pub username_from_cert: UsernameFromCert,
 }
 
-/// `[auth]`: files that say who may do what. `None` where the setting is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bind {
+    /// Port 0 lets the system choose.
+    Tcp(SocketAddr),
+    /// A socket in the file system, mode 0660. Shown as `unix:/path`.
+    Unix(PathBuf),
+}
+
+/// Whether a client must show a certificate, which one of `client_ca` must have signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCert {
+    /// It is not asked.
+    None,
+    /// It may; without one it logs in by password.
+    Optional,
+    /// It must.
+    Required,
+}
+
+/// Which name of a client's certificate is its user name, in place of a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsernameFromCert {
+    /// None: the certificate opens the connection and the login is as without it.
+    None,
+    /// The common name of the subject.
+    Cn,
+    /// The first DNS name, e-mail address or URI of the alternative names.
+    San,
+}
+
+/// `[tls.NAME]`: PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The gateway's certificate, followed by those between it and the root.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Certificates that clients' certificates must be signed by.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// `[auth]`: files that say who may do what, and what guessing costs. `None` where the setting is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// Mosquitto's password file: `$6$`, `$7$`, `$argon2id$`.
     pub password_file: Option<PathBuf>,
     /// Mosquitto's ACL file.
     pub acl_file: Option<PathBuf>,
+    /// A wrong password is answered after this time.
+    pub failed_delay: Duration,
+    /// Wrong passwords for one user name from one address until that pair is locked out; 0 is never.
+    pub lockout_failures: u32,
+    /// How long it is.
+    pub lockout_for: Duration,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self {
+            password_file: None,
+            acl_file: None,
+            failed_delay: Duration::from_secs(1),
+            lockout_failures: 10,
+            lockout_for: Duration::from_secs(300),
+        }
+    }
 }
 
 /// `[limits]`: bounds of the whole gateway.
@@ -194,17 +260,8 @@ impl Default for Config {
                 id: GatewayId::Auto,
                 labels: BTreeMap::from([("site".to_owned(), String::new())]),
             },
-            listeners: LISTENER_DEFAULTS
-                .iter()
-                .filter(|row| row.kind.is_built_in())
-                .map(|row| Listener {
-                    name: row.name.to_owned(),
-                    enabled: true,
-                    kind: row.kind,
-                    bind: SocketAddr::new(row.address, row.port),
-                    allow_anonymous: true,
-                })
-                .collect(),
+            listeners: LISTENER_DEFAULTS.iter().map(|row| Listener::built_in(row, true)).collect(),
+            tls: BTreeMap::new(),
             auth: Auth::default(),
             limits: Limits::default(),
             queues: QueueClasses::default(),
@@ -285,8 +342,42 @@ impl Default for Storage {
 impl Listener {
     /// Whether only this machine can reach it.
     #[must_use]
-    pub fn is_loopback(&self) -> bool {
-        is_loopback(self.bind.ip())
+    pub fn is_local(&self) -> bool {
+        self.bind.is_local()
+    }
+
+    /// A listener that exists without being written.
+    pub(super) fn built_in(row: &ListenerDefault, allow_anonymous: bool) -> Self {
+        Self {
+            name: row.name.to_owned(),
+            enabled: true,
+            kind: row.kind,
+            bind: Bind::Tcp(SocketAddr::new(row.address, row.port)),
+            allow_anonymous,
+            tls: None,
+            client_cert: ClientCert::None,
+            username_from_cert: UsernameFromCert::Cn,
+        }
+    }
+}
+
+impl Bind {
+    /// Whether only this machine can reach it, seen through an IPv4-mapped IPv6 address too.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => is_loopback(address.ip()),
+            Self::Unix(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Bind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -327,7 +418,7 @@ impl QueueClasses {
 }
 
 /// Whether `ip` is loopback, seen through an IPv4-mapped IPv6 address too.
-pub(super) fn is_loopback(ip: IpAddr) -> bool {
+fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 

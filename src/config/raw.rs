@@ -2,8 +2,8 @@
 //! merges key by key into the tables before it. What is missing or contradicts is for `checked` to say.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use regex_lite::Regex;
@@ -12,9 +12,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{Place, Problem};
 use super::model::{
-    Auth, GatewayId, Identity, Limits, Log, LogFormat, LogLevel, OnCorrupt, Overflow, Storage,
+    Auth, Bind, ClientCert, GatewayId, Identity, Limits, Log, LogFormat, LogLevel, OnCorrupt, Overflow,
+    Storage, UsernameFromCert,
 };
-use super::schema::{LISTENER_KEYS_TO_COME, ListenerKind, SECTIONS, SECTIONS_TO_COME, nearest, section};
+use super::schema::{KINDS, ListenerKind, SECTIONS, SECTIONS_TO_COME, nearest, section};
 use super::section::{Findings, Section, found, join, section_of_key};
 use super::source::SourceFile;
 use super::value::{parse_duration, show_duration};
@@ -24,6 +25,7 @@ use crate::ingest::route::{Durability, Filter, parse_pattern};
 pub(super) struct Raw {
     pub gateway: Identity,
     pub listeners: BTreeMap<String, RawListener>,
+    pub tls: BTreeMap<String, RawTls>,
     pub auth: Auth,
     pub limits: Limits,
     pub queues: BTreeMap<String, RawQueue>,
@@ -39,10 +41,21 @@ pub(super) struct RawListener {
     pub place: Place,
     pub enabled: Option<bool>,
     pub kind: Option<ListenerKind>,
-    pub bind: Option<SocketAddr>,
+    pub bind: Option<Bind>,
     pub allow_anonymous: Option<bool>,
-    /// Keys of a later version that are set, and where.
-    pub to_come: Vec<(&'static str, Place)>,
+    /// `None` inside for `""`.
+    pub tls: Option<Option<String>>,
+    pub client_cert: Option<ClientCert>,
+    pub username_from_cert: Option<UsernameFromCert>,
+}
+
+/// `[tls.NAME]` as written.
+pub(super) struct RawTls {
+    /// Where the table first stands.
+    pub place: Place,
+    pub cert: Option<Option<PathBuf>>,
+    pub key: Option<Option<PathBuf>>,
+    pub client_ca: Option<Option<PathBuf>>,
 }
 
 /// `[queue.NAME]` as written.
@@ -76,6 +89,10 @@ pub(super) const OVERFLOWS: [(&str, Overflow); 2] =
     [("drop_oldest", Overflow::DropOldest), ("reject", Overflow::Reject)];
 pub(super) const ON_CORRUPTS: [(&str, OnCorrupt); 2] =
     [("quarantine", OnCorrupt::Quarantine), ("stop", OnCorrupt::Stop)];
+pub(super) const CLIENT_CERTS: [(&str, ClientCert); 3] =
+    [("none", ClientCert::None), ("optional", ClientCert::Optional), ("required", ClientCert::Required)];
+pub(super) const USERNAMES_FROM_CERT: [(&str, UsernameFromCert); 3] =
+    [("none", UsernameFromCert::None), ("cn", UsernameFromCert::Cn), ("san", UsernameFromCert::San)];
 pub(super) const LOG_LEVELS: [(&str, LogLevel); 5] = [
     ("error", LogLevel::Error),
     ("warn", LogLevel::Warn),
@@ -107,6 +124,9 @@ const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duratio
 const RETENTIONS: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(36_525 * 86_400);
 /// An acknowledgement is held back by at most a second.
 const WINDOWS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(1);
+/// A client gives up after about ten seconds: a longer wait for the answer looks like no gateway.
+const FAILED_DELAYS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(5);
+const LOCKOUTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
 
 impl Raw {
     /// What holds with no file.
@@ -115,6 +135,7 @@ impl Raw {
         Self {
             gateway: default.gateway,
             listeners: BTreeMap::new(),
+            tls: BTreeMap::new(),
             auth: default.auth,
             limits: default.limits,
             queues: BTreeMap::new(),
@@ -187,13 +208,14 @@ impl Raw {
                 continue;
             }
             if kind == "listener" {
-                let mut known = keys.to_vec();
-                known.extend(LISTENER_KEYS_TO_COME);
-                let section = Section::new(file, (path, table), &known, found);
+                let section = Section::new(file, (path, table), keys, found);
                 self.listeners
                     .entry(name.to_owned())
                     .or_insert_with(|| RawListener::new(place))
                     .apply(section);
+            } else if kind == "tls" {
+                let section = Section::new(file, (path, table), keys, found);
+                self.tls.entry(name.to_owned()).or_insert_with(|| RawTls::new(place)).apply(section);
             } else if kind == "ingest" {
                 let section = Section::new(file, (path, table), keys, found);
                 self.ingest.entry(name.to_owned()).or_insert_with(|| RawIngest::new(place)).apply(section);
@@ -215,6 +237,9 @@ impl Raw {
     fn auth(&mut self, mut section: Section<'_>) {
         set(&mut self.auth.password_file, section.path("password_file"));
         set(&mut self.auth.acl_file, section.path("acl_file"));
+        set(&mut self.auth.failed_delay, section.duration("failed_delay", FAILED_DELAYS));
+        set(&mut self.auth.lockout_failures, section.count("lockout_failures", 0..=1_000_000));
+        set(&mut self.auth.lockout_for, section.duration("lockout_for", LOCKOUTS));
     }
 
     fn limits(&mut self, mut section: Section<'_>) {
@@ -257,22 +282,41 @@ impl Raw {
 }
 
 impl RawListener {
-    fn new(place: Place) -> Self {
-        Self { place, enabled: None, kind: None, bind: None, allow_anonymous: None, to_come: Vec::new() }
+    const fn new(place: Place) -> Self {
+        Self {
+            place,
+            enabled: None,
+            kind: None,
+            bind: None,
+            allow_anonymous: None,
+            tls: None,
+            client_cert: None,
+            username_from_cert: None,
+        }
     }
 
     fn apply(&mut self, mut section: Section<'_>) {
-        let kinds: Vec<(&str, ListenerKind)> = ListenerKind::names()
-            .into_iter()
-            .filter_map(|name| ListenerKind::of_name(name).map(|kind| (name, kind)))
-            .collect();
         set_some(&mut self.enabled, section.flag("enabled"));
-        set_some(&mut self.kind, section.choice("kind", &kinds));
-        set_some(&mut self.bind, section.address("bind"));
+        set_some(&mut self.kind, section.choice("kind", &KINDS));
+        set_some(&mut self.bind, section.bind("bind"));
         set_some(&mut self.allow_anonymous, section.flag("allow_anonymous"));
-        for key in LISTENER_KEYS_TO_COME {
-            self.to_come.extend(section.place_of(key).map(|place| (key, place)));
-        }
+        let check = |name: &str| if name.is_empty() { Ok(()) } else { check_name("tls", name) };
+        let tls = section.text("tls", check);
+        set_some(&mut self.tls, tls.map(|name| Some(name).filter(|name| !name.is_empty())));
+        set_some(&mut self.client_cert, section.choice("client_cert", &CLIENT_CERTS));
+        set_some(&mut self.username_from_cert, section.choice("username_from_cert", &USERNAMES_FROM_CERT));
+    }
+}
+
+impl RawTls {
+    const fn new(place: Place) -> Self {
+        Self { place, cert: None, key: None, client_ca: None }
+    }
+
+    fn apply(&mut self, mut section: Section<'_>) {
+        set_some(&mut self.cert, section.path("cert"));
+        set_some(&mut self.key, section.path("key"));
+        set_some(&mut self.client_ca, section.path("client_ca"));
     }
 }
 
@@ -352,16 +396,17 @@ fn check_gateway_id(text: &str) -> Result<(), String> {
     Err("is not \"auto\" or 1 to 64 of the characters a-z A-Z 0-9 - _ .".to_owned())
 }
 
-/// The names of listeners, routes and collections stand in log lines, status and paths, a queue's is a queue name or a pattern.
+/// The names of listeners, TLS tables, routes and collections stand in log lines, status and paths, a queue's is a
+/// queue name or a pattern.
 fn check_name(kind: &str, name: &str) -> Result<(), String> {
     let is_fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match kind {
-        "listener" | "ingest" | "collection"
+        "listener" | "tls" | "ingest" | "collection"
             if (1..=64).contains(&name.len()) && name.chars().all(is_fit) =>
         {
             Ok(())
         }
-        "listener" | "ingest" | "collection" => {
+        "listener" | "tls" | "ingest" | "collection" => {
             Err("is not a name of 1 to 64 of the characters a-z A-Z 0-9 - _ .".to_owned())
         }
         _ if (1..=255).contains(&name.len()) => Ok(()),

@@ -1,5 +1,5 @@
-//! Names of the configuration: sections, their keys, kinds of listeners, and what the design names but this
-//! version does not have. One place, so that a new section or kind is switched on here first.
+//! Names of the configuration: sections, their keys, kinds of listeners, and what is agreed but not in this
+//! version. One place, so that a new section or kind is switched on here first.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -16,39 +16,22 @@ pub enum ListenerKind {
     Http,
 }
 
-/// A kind of listener and whether this version serves it. A kind that is not built in is refused unless the
-/// listener says `enabled = false`: **switch a kind on by the last column.**
-const KINDS: [(ListenerKind, &str, bool); 4] = [
-    (ListenerKind::Mqtt, "mqtt", true),
-    (ListenerKind::Ws, "ws", false),
-    (ListenerKind::Amqp, "amqp", true),
-    (ListenerKind::Http, "http", true),
+pub(super) const KINDS: [(&str, ListenerKind); 4] = [
+    ("mqtt", ListenerKind::Mqtt),
+    ("ws", ListenerKind::Ws),
+    ("amqp", ListenerKind::Amqp),
+    ("http", ListenerKind::Http),
 ];
 
 impl ListenerKind {
-    /// The names that `kind = "..."` takes.
-    pub(super) fn names() -> Vec<&'static str> {
-        KINDS.iter().map(|row| row.1).collect()
-    }
-
-    pub(super) fn of_name(name: &str) -> Option<Self> {
-        KINDS.iter().find(|row| row.1 == name).map(|row| row.0)
-    }
-
     /// The word in the configuration file.
     #[must_use]
     pub fn name(self) -> &'static str {
-        KINDS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
-    }
-
-    /// Whether this version serves it.
-    #[must_use]
-    pub fn is_built_in(self) -> bool {
-        KINDS.iter().any(|row| row.0 == self && row.2)
+        KINDS.iter().find(|row| row.1 == self).map_or("", |row| row.0)
     }
 }
 
-/// A listener that exists without being written, when its kind is built in.
+/// A listener that exists without being written.
 pub(super) struct ListenerDefault {
     pub name: &'static str,
     pub kind: ListenerKind,
@@ -74,10 +57,19 @@ pub(super) struct SectionNames {
 }
 
 /// Every section of this version, in the order of the shipped file.
-pub(super) const SECTIONS: [SectionNames; 9] = [
+pub(super) const SECTIONS: [SectionNames; 10] = [
     SectionNames { name: "gateway", named: false, keys: &["id", "labels"] },
-    SectionNames { name: "listener", named: true, keys: &["enabled", "kind", "bind", "allow_anonymous"] },
-    SectionNames { name: "auth", named: false, keys: &["password_file", "acl_file"] },
+    SectionNames {
+        name: "listener",
+        named: true,
+        keys: &["enabled", "kind", "bind", "allow_anonymous", "tls", "client_cert", "username_from_cert"],
+    },
+    SectionNames { name: "tls", named: true, keys: &["cert", "key", "client_ca"] },
+    SectionNames {
+        name: "auth",
+        named: false,
+        keys: &["password_file", "acl_file", "failed_delay", "lockout_failures", "lockout_for"],
+    },
     SectionNames {
         name: "limits",
         named: false,
@@ -118,11 +110,7 @@ pub(super) const SECTIONS: [SectionNames; 9] = [
 ];
 
 /// Sections that are agreed but not in this version: **a change that adds one moves it to [`SECTIONS`].**
-pub(super) const SECTIONS_TO_COME: [&str; 3] = ["tls", "bridge", "uplink"];
-
-/// Keys of `[listener.NAME]` that are agreed but not in this version. Like a kind that is not built in, they are
-/// accepted on a listener that says `enabled = false`.
-pub(super) const LISTENER_KEYS_TO_COME: [&str; 3] = ["tls", "client_cert", "username_from_cert"];
+pub(super) const SECTIONS_TO_COME: [&str; 2] = ["bridge", "uplink"];
 
 /// The section called `name`.
 pub(super) fn section(name: &str) -> Option<&'static SectionNames> {
@@ -130,7 +118,7 @@ pub(super) fn section(name: &str) -> Option<&'static SectionNames> {
 }
 
 /// Words of other brokers' files that are close to no word of ours, with the word that means it.
-const ELSEWHERE: [(&str, &str); 14] = [
+const ELSEWHERE: [(&str, &str); 20] = [
     ("drop-head", "drop_oldest"),
     ("reject-publish", "reject"),
     ("warning", "warn"),
@@ -141,6 +129,12 @@ const ELSEWHERE: [(&str, &str); 14] = [
     ("protocol", "kind"),
     ("type", "kind"),
     ("password", "password_file"),
+    ("certfile", "cert"),
+    ("certificate", "cert"),
+    ("keyfile", "key"),
+    ("cafile", "client_ca"),
+    ("require_certificate", "client_cert"),
+    ("use_identity_as_username", "username_from_cert"),
     ("persistence_location", "path"),
     ("data_dir", "path"),
     ("max_queued_messages", "messages_max"),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{ConfigError, Place, Problem};
+use super::model::Bind;
 use super::schema::{SECTIONS, nearest};
 use super::secret::Secret;
 use super::source::SourceFile;
@@ -22,7 +23,7 @@ use super::value::{parse_bytes, parse_duration, show_bytes, show_duration};
 pub(super) struct Findings {
     pub errors: Vec<ConfigError>,
     /// Where each key path was last set.
-    origins: BTreeMap<String, Place>,
+    pub origins: BTreeMap<String, Place>,
     /// Key paths whose value is wrong, so that nothing is concluded from their defaults.
     failed: BTreeSet<String>,
 }
@@ -83,10 +84,6 @@ impl<'a> Section<'a> {
             }
         }
         Self { file, table, path, found }
-    }
-
-    pub fn place_of(&self, key: &str) -> Option<Place> {
-        self.table.get_key_value(key).map(|(key, _)| self.file.place(key.span().start))
     }
 
     pub fn flag(&mut self, key: &str) -> Option<bool> {
@@ -244,14 +241,20 @@ impl<'a> Section<'a> {
         Some(if text.is_empty() { None } else { Some(self.file.resolve(&text)) })
     }
 
-    /// An address and a port.
-    pub fn address(&mut self, key: &str) -> Option<SocketAddr> {
+    /// An address and a port, or a socket in the file system.
+    pub fn bind(&mut self, key: &str) -> Option<Bind> {
         let value = self.value(key)?;
         let DeValue::String(text) = value.get_ref() else {
             return self.wrong_type(key, value, "an address and a port such as \"127.0.0.1:1883\"");
         };
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match check_socket_path(path) {
+                Ok(()) => Some(Bind::Unix(PathBuf::from(path))),
+                Err(reason) => self.bad_value(key, value, reason),
+            };
+        }
         match text.parse() {
-            Ok(address) => Some(address),
+            Ok(address) => Some(Bind::Tcp(address)),
             Err(_) => self.bad_value(key, value, address_hint(text)),
         }
     }
@@ -385,7 +388,23 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
+/// Linux keeps 108 bytes for the path of a socket, with a zero byte behind it.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+fn check_socket_path(path: &str) -> Result<(), String> {
+    if !path.starts_with('/') || path.contains('\0') {
+        return Err("wants a path from the root, such as \"unix:/run/gatewayd/mqtt.sock\"".to_owned());
+    }
+    if path.len() > SOCKET_PATH_BYTES_MAX {
+        return Err(format!("is too long: the path of a socket has at most {SOCKET_PATH_BYTES_MAX} bytes"));
+    }
+    Ok(())
+}
+
 fn address_hint(text: &str) -> String {
+    if text.starts_with('/') {
+        return format!("is a path: for a socket in the file system write \"unix:{text}\"");
+    }
     let port_of = |text: &str| text.parse::<u16>().ok();
     if let Some(port) = port_of(text).or_else(|| text.strip_prefix(':').and_then(port_of)) {
         return format!("lacks an address: write \"127.0.0.1:{port}\", or \"[::]:{port}\" for all");

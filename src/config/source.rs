@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::error::Place;
@@ -27,6 +28,14 @@ pub trait ConfigSource {
     /// The system's; `NotFound` for a folder that does not exist.
     fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>>;
 
+    /// The permission bits of a file.
+    ///
+    /// # Errors
+    /// The system's.
+    fn mode(&self, _path: &Path) -> io::Result<u32> {
+        Ok(0o600)
+    }
+
     /// The state folder when no file sets `storage.path`; see [`default_state_path`].
     fn state_path(&self) -> PathBuf {
         PathBuf::from(STATE_PATH)
@@ -48,6 +57,10 @@ impl ConfigSource for Files {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 16 MiB"));
         }
         Ok(bytes)
+    }
+
+    fn mode(&self, path: &Path) -> io::Result<u32> {
+        Ok(fs::metadata(path)?.permissions().mode() & 0o7777)
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {

@@ -5,12 +5,16 @@ use crate::ids::ConnectionId;
 use crate::time::Mono;
 
 /// A connection as its listener hands it over.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Accept {
     /// Clients may enter without a name.
     pub allow_anonymous: bool,
     /// The other end, for logs and `status`.
     pub peer: Box<str>,
+    /// The listener's number, by which [`crate::gateway::Gateway::reconfigure`] speaks of it.
+    pub listener: u16,
+    /// The user name that its certificate proves: no password is asked for.
+    pub user: Option<Box<str>>,
 }
 
 /// What a listener's clients speak.
@@ -37,6 +41,9 @@ pub(super) enum Pause {
 pub(super) struct Endpoint {
     pub protocol: ProtocolEndpoint,
     pub peer: Box<str>,
+    /// See [`Accept::listener`].
+    #[expect(dead_code, reason = "reload uses it, which comes next")]
+    pub listener: u16,
     /// Input that is no whole packet yet, or may not be handled yet.
     pub input: Vec<u8>,
     /// Bytes that make the packet at the front of `input` whole, as far as is known.
@@ -96,8 +103,9 @@ impl Connections {
         *generation = generation.wrapping_add(1);
         let id = ConnectionId(u64::from(*generation) << 32 | u64::from(slot));
         *place = Some(Box::new(Endpoint {
-            protocol: ProtocolEndpoint::new(protocol, id, now, accept.allow_anonymous),
+            protocol: ProtocolEndpoint::new(protocol, id, now, accept.allow_anonymous, accept.user),
             peer: accept.peer,
+            listener: accept.listener,
             input: Vec::new(),
             needed: 0,
             pause: Pause::None,
@@ -161,7 +169,7 @@ mod tests {
     #[test]
     fn kept_input_takes_memory_by_what_came() {
         let mut connections = Connections::default();
-        let accept = Accept { allow_anonymous: true, peer: "peer".into() };
+        let accept = Accept { allow_anonymous: true, peer: "peer".into(), ..Accept::default() };
         let id = connections.insert(Mono(0), Protocol::Mqtt, accept);
         let endpoint = connections.get_mut(id).expect("it was inserted");
         endpoint.needed = 256 * 1024 * 1024;

@@ -66,11 +66,27 @@ pub(super) enum ProtocolEndpoint {
 }
 
 impl ProtocolEndpoint {
-    pub fn new(protocol: Protocol, id: ConnectionId, now: Mono, allow_anonymous: bool) -> Self {
+    pub fn new(
+        protocol: Protocol,
+        id: ConnectionId,
+        now: Mono,
+        allow_anonymous: bool,
+        user: Option<Box<str>>,
+    ) -> Self {
         match protocol {
-            Protocol::Mqtt => Self::Mqtt(mqtt::connection::Connection::new(id, now, allow_anonymous)),
+            Protocol::Mqtt => {
+                let mut connection = mqtt::connection::Connection::new(id, now, allow_anonymous);
+                if let Some(user) = user {
+                    connection.vouch_for(user);
+                }
+                Self::Mqtt(connection)
+            }
             Protocol::Amqp091 => {
-                Self::Amqp091(Box::new(amqp091::connection::Connection::new(id, now, allow_anonymous)))
+                let mut connection = amqp091::connection::Connection::new(id, now, allow_anonymous);
+                if let Some(user) = user {
+                    connection.vouch_for(user);
+                }
+                Self::Amqp091(Box::new(connection))
             }
         }
     }

@@ -147,6 +147,8 @@ pub struct Connection {
     state: State,
     version: ProtocolVersion,
     allow_anonymous: bool,
+    /// A certificate proves the user name.
+    is_vouched_for: bool,
     pub(super) client_identifier: Box<str>,
     pub(super) user_name: Option<Box<str>>,
     pub(super) queue: Option<QueueIndex>,
@@ -170,6 +172,7 @@ impl Connection {
             state: State::AwaitConnect,
             version: ProtocolVersion::V311,
             allow_anonymous,
+            is_vouched_for: false,
             client_identifier: Box::default(),
             user_name: None,
             queue: None,
@@ -179,6 +182,12 @@ impl Connection {
             owed: OwedReplies::default(),
             output: OutputBuffer::default(),
         }
+    }
+
+    /// The client's certificate proves that it is `user`: what CONNECT says of names and passwords does not count.
+    pub fn vouch_for(&mut self, user: Box<str>) {
+        self.user_name = Some(user);
+        self.is_vouched_for = true;
     }
 
     /// Handles one packet.
@@ -377,6 +386,9 @@ impl Connection {
             received_trusted: context.now.wall_trusted,
             ..Message::default()
         });
+        if self.is_vouched_for {
+            return self.join(context, connect.clean_session, will);
+        }
         let Some(users) = context.users else {
             // Nobody vouches for a name, so none is taken.
             if !self.allow_anonymous {

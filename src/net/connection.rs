@@ -1,41 +1,51 @@
-//! Reading one TCP connection: bytes go from the socket through the thread's one scratch buffer to the gateway.
+//! Reading one connection: bytes go from the socket through the thread's one scratch buffer, and through the
+//! connection's layers if it has any, to the gateway.
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
+use tokio::io::ReadBuf;
 use tokio::task::spawn_local;
 
 use super::core::{Core, Socket};
+use super::layers::Layers;
+use super::stream::Stream;
 use crate::gateway::{Accept, Protocol};
 use crate::ids::ConnectionId;
 use crate::limits::READ_BYTES_MAX;
 
 /// Takes an accepted socket into the gateway, or drops it when there are too many.
-pub(super) fn serve(core: &Rc<Core>, stream: TcpStream, protocol: Protocol, accept: Accept) {
-    // Small packets must not wait for each other; without the option they only come later.
-    drop(stream.set_nodelay(true));
+pub(super) fn serve(
+    core: &Rc<Core>,
+    stream: Stream,
+    layers: Option<Box<Layers>>,
+    protocol: Protocol,
+    accept: Accept,
+) {
     let now = core.clock.get().now();
     let Some(id) = core.gateway.borrow_mut().accept_protocol(now, protocol, accept) else { return };
-    let (read, write) = stream.into_split();
-    let socket = core.add_socket(id, write);
-    let reader = spawn_local(read_all(Rc::clone(core), Rc::clone(&socket), id, read));
+    let socket = core.add_socket(id, stream, layers);
+    let reader = spawn_local(read_all(Rc::clone(core), Rc::clone(&socket), id));
     socket.set_reader(reader.abort_handle());
     core.kick();
 }
 
-async fn read_all(core: Rc<Core>, socket: Rc<Socket>, id: ConnectionId, mut read: OwnedReadHalf) {
+async fn read_all(core: Rc<Core>, socket: Rc<Socket>, id: ConnectionId) {
+    if socket.layers.borrow().is_some() {
+        // What came right behind the handshake.
+        if !receive(&core, id, &socket, &mut []) {
+            core.peer_closed(id);
+            return;
+        }
+    }
     loop {
         if !core.gateway.borrow().wants_read(id) {
             socket.readable.notified().await;
             continue;
         }
-        match poll_fn(|cx| poll_read(cx, &core, id, &mut read)).await {
+        match poll_fn(|cx| poll_read(cx, &core, id, &socket)).await {
             Ok(0) | Err(_) => {
                 core.peer_closed(id);
                 return;
@@ -53,18 +63,44 @@ async fn read_all(core: Rc<Core>, socket: Rc<Socket>, id: ConnectionId, mut read
 /// One read, handed to the gateway while it lies in the scratch buffer. Answers the bytes read.
 fn poll_read(
     cx: &mut Context<'_>,
-    core: &Core,
+    core: &Rc<Core>,
     id: ConnectionId,
-    read: &mut OwnedReadHalf,
+    socket: &Rc<Socket>,
 ) -> Poll<io::Result<usize>> {
     let mut scratch = core.scratch.borrow_mut();
     let mut buffer = ReadBuf::new(&mut scratch);
-    ready!(Pin::new(read).poll_read(cx, &mut buffer))?;
-    let bytes = buffer.filled();
-    if !bytes.is_empty() {
-        core.receive(id, bytes);
+    ready!(socket.stream.borrow_mut().poll_read(cx, &mut buffer))?;
+    let bytes = buffer.filled_mut();
+    let count = bytes.len();
+    if count == 0 {
+        return Poll::Ready(Ok(0));
     }
-    Poll::Ready(Ok(bytes.len()))
+    if socket.layers.borrow().is_some() {
+        let open = receive(core, id, socket, bytes);
+        return Poll::Ready(Ok(if open { count } else { 0 }));
+    }
+    core.receive(id, bytes);
+    Poll::Ready(Ok(count))
+}
+
+/// Passes bytes through the layers. False when the connection is over.
+fn receive(core: &Rc<Core>, id: ConnectionId, socket: &Rc<Socket>, bytes: &mut [u8]) -> bool {
+    let mut layers = socket.layers.borrow_mut();
+    let Some(layers) = layers.as_deref_mut() else { return true };
+    let received = layers.receive(bytes, &mut |bytes| core.receive(id, bytes));
+    if let Err(error) = &received {
+        tracing::debug!(connection = id.0, %error, "a layer of the connection failed");
+    }
+    let open = matches!(received, Ok(true));
+    if layers.wants_write() {
+        match layers.flush(&socket.stream.borrow()) {
+            Ok(true) => {}
+            // The rest goes as the socket takes it, unless this is the end.
+            Ok(false) => core.drain_later(id, socket),
+            Err(_) => return false,
+        }
+    }
+    open
 }
 
 /// Lets the others have their turn: the task goes to the end of the line.

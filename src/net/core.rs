@@ -13,24 +13,27 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::clock::Clock;
 use super::http::{BODIES_MAX, QUERIES_MAX};
+use super::layers::Layers;
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
+use super::stream::Stream;
 use super::workers::PasswordWorkers;
 use crate::gateway::{End, Gateway, Output, StoreCondition, Ticket};
 use crate::ids::ConnectionId;
 use crate::limits;
+use crate::time::Now;
 
 /// Pieces of output handed to one write call.
 const SLICES_MAX: usize = 16;
@@ -63,7 +66,9 @@ pub(super) struct Core {
 
 /// The socket of a connection, as the round sees it.
 pub(super) struct Socket {
-    write: OwnedWriteHalf,
+    pub stream: RefCell<Stream>,
+    /// TLS and WebSocket, where they are spoken.
+    pub layers: RefCell<Option<Box<Layers>>>,
     /// The connection may be read again.
     pub readable: Notify,
     reader: Cell<Option<AbortHandle>>,
@@ -97,9 +102,10 @@ impl Core {
     }
 
     /// A connection's socket joins; `reader` is the task that reads it.
-    pub fn add_socket(&self, id: ConnectionId, write: OwnedWriteHalf) -> Rc<Socket> {
+    pub fn add_socket(&self, id: ConnectionId, stream: Stream, layers: Option<Box<Layers>>) -> Rc<Socket> {
         let socket = Rc::new(Socket {
-            write,
+            stream: RefCell::new(stream),
+            layers: RefCell::new(layers),
             readable: Notify::new(),
             reader: Cell::new(None),
             draining: Cell::new(false),
@@ -275,11 +281,15 @@ impl Core {
         }
         match self.try_send(id, &socket) {
             Ok(true) => {}
-            Ok(false) => {
-                socket.draining.set(true);
-                spawn_local(Rc::clone(self).drain(id, socket));
-            }
+            Ok(false) => self.drain_later(id, &socket),
             Err(_) => self.peer_closed(id),
+        }
+    }
+
+    /// Has the rest sent as the socket takes it.
+    pub fn drain_later(self: &Rc<Self>, id: ConnectionId, socket: &Rc<Socket>) {
+        if !socket.draining.replace(true) {
+            spawn_local(Rc::clone(self).drain(id, Rc::clone(socket)));
         }
     }
 
@@ -287,6 +297,10 @@ impl Core {
     fn try_send(&self, id: ConnectionId, socket: &Socket) -> io::Result<bool> {
         let now = self.clock.get().now();
         let mut gateway = self.gateway.borrow_mut();
+        let stream = socket.stream.borrow();
+        if let Some(layers) = socket.layers.borrow_mut().as_deref_mut() {
+            return send_through(layers, &stream, &mut gateway, (now, id));
+        }
         loop {
             let Some(output) = gateway.output(id) else { return Ok(true) };
             if output.is_empty() {
@@ -297,8 +311,8 @@ impl Core {
             let slices = slices.get(..filled).unwrap_or_default();
             let offered: usize = slices.iter().map(|slice| slice.len()).sum();
             let sent = match slices {
-                [one] => socket.write.try_write(one),
-                many => socket.write.try_write_vectored(many),
+                [one] => stream.try_write(one),
+                many => stream.try_write_vectored(many),
             };
             match sent {
                 Ok(count) => {
@@ -316,7 +330,7 @@ impl Core {
     /// Sends as the socket takes it.
     async fn drain(self: Rc<Self>, id: ConnectionId, socket: Rc<Socket>) {
         loop {
-            let taken = match socket.write.writable().await {
+            let taken = match socket.writable().await {
                 Ok(()) => self.try_send(id, &socket),
                 Err(error) => Err(error),
             };
@@ -372,7 +386,7 @@ impl Core {
     /// Gives a slow peer a moment to take the last bytes.
     async fn linger(self: Rc<Self>, id: ConnectionId, socket: Rc<Socket>) {
         let drained = async {
-            while socket.write.writable().await.is_ok() {
+            while socket.writable().await.is_ok() {
                 if !matches!(self.try_send(id, &socket), Ok(false)) {
                     return;
                 }
@@ -387,12 +401,38 @@ impl Core {
         if let Some(reader) = socket.reader.take() {
             reader.abort();
         }
+        if let Some(layers) = socket.layers.borrow_mut().as_deref_mut() {
+            // A farewell that the socket does not take at once is not worth waiting for.
+            drop(layers.close().and_then(|()| layers.flush(&socket.stream.borrow())));
+        }
         self.sockets.borrow_mut().remove(&id);
         self.gateway.borrow_mut().remove(id);
     }
 }
 
+/// Sends output through the layers of a connection. True when everything was taken.
+fn send_through(
+    layers: &mut Layers,
+    stream: &Stream,
+    gateway: &mut Gateway,
+    (now, id): (Now, ConnectionId),
+) -> io::Result<bool> {
+    while layers.flush(stream)? {
+        let Some(output) = gateway.output(id).filter(|output| !output.is_empty()) else { return Ok(true) };
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let filled = output.slices(&mut slices);
+        let count = layers.send(slices.get(..filled).unwrap_or_default())?;
+        gateway.sent(now, id, count);
+    }
+    Ok(false)
+}
+
 impl Socket {
+    /// Ready when the socket takes more.
+    async fn writable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.stream.borrow().poll_write_ready(cx)).await
+    }
+
     /// The task that reads the socket; it ends with it.
     pub fn set_reader(&self, reader: AbortHandle) {
         self.reader.set(Some(reader));

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{LocalSet, spawn_local};
@@ -18,17 +17,18 @@ use tokio::task::{LocalSet, spawn_local};
 use super::clock::Clock;
 use super::core::Core;
 use super::http::{self, Door};
+use super::listeners::{BindError, Listeners};
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
-use super::{collections, connection, identity};
-use crate::auth::{Acl, Users};
+use super::{collections, identity};
 use crate::broker::Recovered;
-use crate::config::{Config, Listener, ListenerKind, OnCorrupt};
-use crate::gateway::{Accept, Facts, Gateway, GatewayPolicy, ListenerFacts, Protocol, broker_policy};
+use crate::config::OnCorrupt;
+use crate::gateway::{Facts, Gateway, GatewayPolicy, broker_policy};
 use crate::ingest::Collector;
 use crate::message::record::{Reader, put_bytes};
 use crate::series::SeriesStore;
+use crate::settings::Settings;
 use crate::store::{self, FileDisk, FolderError, OpenError, Store, StoreError, StoreOptions};
 
 /// The collections' store, and what gives it readings.
@@ -54,11 +54,7 @@ pub enum RunError {
     Open(OpenError),
     Replay(StoreError),
     Series(StoreError),
-    Bind {
-        name: String,
-        address: SocketAddr,
-        error: io::Error,
-    },
+    Bind(BindError),
     Control {
         path: PathBuf,
         error: io::Error,
@@ -73,9 +69,7 @@ impl fmt::Display for RunError {
             Self::Folder(error) => error.fmt(f),
             Self::Replay(error) => write!(f, "failed to read the store: {error}"),
             Self::Series(error) => write!(f, "failed to open the collections: {error}"),
-            Self::Bind { name, address, error } => {
-                write!(f, "failed to listen on {address} (listener.{name}.bind): {error}")
-            }
+            Self::Bind(error) => error.fmt(f),
             Self::Control { path, error } => write!(f, "failed to make {}: {error}", path.display()),
             Self::System(error) => error.fmt(f),
         }
@@ -94,40 +88,40 @@ impl RunError {
             | Self::Open(_)
             | Self::Replay(_)
             | Self::Series(_)
-            | Self::Bind { .. }
+            | Self::Bind(_)
             | Self::Control { .. }
             | Self::System(_) => 1,
         }
     }
 }
 
-/// Runs the gateway until SIGTERM or SIGINT, for these users and rules.
+/// Runs the gateway with these settings until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// Whatever keeps it from starting.
-pub fn run(config: &Config, users: Option<Users>, acl: Option<Acl>) -> Result<(), RunError> {
+pub fn run(settings: Settings) -> Result<(), RunError> {
+    let config = &settings.config;
     let clock = Clock::start();
     let disk = FileDisk::new(&config.storage.path).map_err(RunError::Folder)?;
-    let (store, gateway, series) = start_gateway(config, clock, Arc::new(disk), users, acl)?;
+    let (store, gateway, series) = start_gateway(&settings, clock, Arc::new(disk))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(2)
         .build()
         .map_err(RunError::System)?;
     let local = LocalSet::new();
-    let ran = local.block_on(&runtime, serve(config, clock, store, gateway, series));
+    let ran = local.block_on(&runtime, serve(settings, clock, store, gateway, series));
     runtime.shutdown_background();
     ran
 }
 
 /// Opens the store and makes a gateway of what is in it.
 fn start_gateway(
-    config: &Config,
+    settings: &Settings,
     clock: Clock,
     disk: Arc<dyn store::Disk>,
-    users: Option<Users>,
-    acl: Option<Acl>,
 ) -> Result<(Store, Gateway, Series), RunError> {
+    let config = &settings.config;
     let began = clock.now();
     let options = StoreOptions {
         gateway_bytes_max: config.storage.gateway_bytes_max,
@@ -180,6 +174,7 @@ fn start_gateway(
         summary.retained,
     );
     let policy = GatewayPolicy::new(config, identity::gateway_id(&config.gateway.id));
+    let (users, acl) = (settings.users.clone(), settings.acl.clone());
     let mut gateway = Gateway::new(policy, users, acl, broker, summary, seed, began);
     gateway.set_facts(Facts {
         recovery_ms: u64::try_from(took_ms).unwrap_or(u64::MAX),
@@ -191,7 +186,7 @@ fn start_gateway(
 }
 
 async fn serve(
-    config: &Config,
+    settings: Settings,
     clock: Clock,
     store: Store,
     gateway: Gateway,
@@ -200,12 +195,15 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::System)?;
     // First, so that who reaches a listener reaches this too: a kill leaves its file behind, which refuses.
-    let control = bind_control(&config.control_socket())?;
-    let listeners = bind(config).await?;
+    let control_path = settings.config.control_socket();
+    let control = bind_control(&control_path)?;
+    let http_room = Rc::new(Semaphore::new(http::CONNECTIONS_MAX));
+    let listeners = Listeners::new(Rc::clone(&http_room));
     let (store, answers) = StoreThread::start(store).map_err(RunError::System)?;
     let (passwords, mut checked) = PasswordWorkers::start().map_err(RunError::System)?;
     let (series, series_answers) = SeriesThread::start(series, collector).map_err(RunError::System)?;
     let core = Core::new(gateway, clock, store, series, passwords);
+    let prepared = listeners.prepare(&core, &settings).await.map_err(RunError::Bind)?;
     let (series_closed, mut series_closed_answer) = mpsc::channel(1);
     spawn_local(collections::take_answers(Rc::clone(&core), series_answers, series_closed));
     let (stopped, mut stop_answers) = mpsc::channel(1);
@@ -218,17 +216,7 @@ async fn serve(
         }
     });
     spawn_local(keep_watch(Rc::clone(&core)));
-    tell_listeners(&core, &listeners);
-    let http_room = Rc::new(Semaphore::new(http::CONNECTIONS_MAX));
-    for (listener, socket) in listeners {
-        tracing::info!(
-            listener = %listener.name,
-            kind = %listener.kind.name(),
-            address = %socket.local_addr().map_or_else(|_| listener.bind.to_string(), |a| a.to_string()),
-            "listening"
-        );
-        spawn_local(accept(Rc::clone(&core), listener, socket, Rc::clone(&http_room)));
-    }
+    listeners.commit(&core, prepared);
     spawn_local(accept_control(Rc::clone(&core), control, http_room));
     core.kick();
     tokio::select! {
@@ -240,7 +228,8 @@ async fn serve(
         tracing::error!("the flash did not take the last batch in time; what was acknowledged is on it");
     }
     // Gone or not, the next start makes its own.
-    drop(fs::remove_file(config.control_socket()));
+    drop(fs::remove_file(control_path));
+    listeners.close();
     Ok(())
 }
 
@@ -323,35 +312,6 @@ fn essential_rows(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || if reader.is_empty() { None } else { reader.bytes() })
 }
 
-/// Has `status` show what is open.
-fn tell_listeners(core: &Core, listeners: &[(Listener, TcpListener)]) {
-    let mut gateway = core.gateway.borrow_mut();
-    let mut facts = gateway.facts().clone();
-    let shown = listeners.iter().map(|(listener, socket)| ListenerFacts {
-        name: listener.name.clone(),
-        kind: listener.kind.name(),
-        address: socket
-            .local_addr()
-            .map_or_else(|_| listener.bind.to_string(), |address| address.to_string()),
-        tls: false,
-    });
-    facts.listeners = shown.collect();
-    gateway.set_facts(facts);
-}
-
-async fn bind(config: &Config) -> Result<Vec<(Listener, TcpListener)>, RunError> {
-    let mut bound = Vec::new();
-    for listener in config.enabled_listeners() {
-        let socket = TcpListener::bind(listener.bind).await.map_err(|error| RunError::Bind {
-            name: listener.name.clone(),
-            address: listener.bind,
-            error,
-        })?;
-        bound.push((listener.clone(), socket));
-    }
-    Ok(bound)
-}
-
 /// The control socket, for the daemon's own user and group.
 fn bind_control(path: &Path) -> Result<UnixListener, RunError> {
     let failed = |error| RunError::Control { path: path.to_owned(), error };
@@ -366,29 +326,6 @@ fn bind_control(path: &Path) -> Result<UnixListener, RunError> {
     let socket = UnixListener::bind(path).map_err(failed)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
     Ok(socket)
-}
-
-async fn accept(core: Rc<Core>, listener: Listener, socket: TcpListener, http_room: Rc<Semaphore>) {
-    loop {
-        let (stream, peer) = match socket.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors: those that are open go on; a tight loop would not help them.
-                tracing::warn!(listener = %listener.name, %error, "connection not accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        match listener.kind {
-            ListenerKind::Http => http::serve(&core, stream, Door::Tcp, Rc::clone(&http_room)),
-            kind => {
-                let protocol = if kind == ListenerKind::Amqp { Protocol::Amqp091 } else { Protocol::Mqtt };
-                let accept =
-                    Accept { allow_anonymous: listener.allow_anonymous, peer: peer.to_string().into() };
-                connection::serve(&core, stream, protocol, accept);
-            }
-        }
-    }
 }
 
 async fn accept_control(core: Rc<Core>, socket: UnixListener, room: Rc<Semaphore>) {

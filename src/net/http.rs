@@ -1,7 +1,6 @@
 //! HTTP over TCP and over the control socket: connections, who may ask, and the way to `http`.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use super::body::AnswerBody;
 use super::core::Core;
 use crate::http::routes::Access;
 use crate::http::{self, Response};
+use crate::websocket::is_loopback_host;
 
 /// A request's head must come within this.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,11 +39,22 @@ pub(super) const BODIES_MAX: usize = 8;
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// How a caller is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Door {
     /// The control socket: its file mode says who may come.
     Control,
-    Tcp,
+    /// A listener.
+    Tcp(Rc<Visitor>),
+}
+
+/// Who came through a listener.
+#[derive(Debug)]
+pub(super) struct Visitor {
+    /// The other end.
+    #[expect(dead_code, reason = "reload uses it, which comes next")]
+    pub peer: Box<str>,
+    /// The user name that its certificate proves.
+    pub user: Option<String>,
 }
 
 /// Serves one connection.
@@ -55,8 +66,8 @@ where
     spawn_local(async move {
         let Ok(_place) = room.acquire().await else { return };
         let answer = service_fn(|request| {
-            let core = Rc::clone(&core);
-            async move { Ok::<_, Infallible>(answer(&core, door, request).await) }
+            let (core, door) = (Rc::clone(&core), door.clone());
+            async move { Ok::<_, Infallible>(answer(&core, &door, request).await) }
         });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -70,15 +81,15 @@ where
     });
 }
 
-async fn answer(core: &Rc<Core>, door: Door, request: Request<Incoming>) -> hyper::Response<AnswerBody> {
+async fn answer(core: &Rc<Core>, door: &Door, request: Request<Incoming>) -> hyper::Response<AnswerBody> {
     let found = http::routes::find(request.method().as_str(), request.uri().path());
     let (route, names) = match found {
         Ok(found) => found,
         Err(refusal) => return api::whole(refusal),
     };
     let caller = match (door, route.access) {
-        (Door::Control, _) | (Door::Tcp, Access::Public) => None,
-        (Door::Tcp, access) => match authorize(core, request.headers(), access).await {
+        (Door::Control, _) | (Door::Tcp(_), Access::Public) => None,
+        (Door::Tcp(visitor), access) => match authorize(core, visitor, request.headers(), access).await {
             Ok(caller) => caller,
             Err(refusal) => return api::whole(refusal),
         },
@@ -89,28 +100,25 @@ async fn answer(core: &Rc<Core>, door: Door, request: Request<Incoming>) -> hype
     }
 }
 
-/// With users a name and password; without, a loopback Host and no foreign Origin, so that no web page that a
-/// browser on the box shows may ask. Answers the user's name.
-async fn authorize(core: &Rc<Core>, headers: &HeaderMap, access: Access) -> Result<Option<String>, Response> {
-    let has_users = core.gateway.borrow().users().is_some();
-    if !has_users {
-        return if is_local(headers) {
-            Ok(None)
-        } else {
-            Err(Response::error(
+/// A certificate's name, or with users a name and password; without, a loopback Host and no foreign Origin, so that no
+/// web page that a browser on the box shows may ask. Answers the user's name.
+async fn authorize(
+    core: &Rc<Core>,
+    visitor: &Visitor,
+    headers: &HeaderMap,
+    access: Access,
+) -> Result<Option<String>, Response> {
+    let name = match &visitor.user {
+        Some(name) => name.clone(),
+        None if core.gateway.borrow().users().is_some() => log_in(core, headers).await?,
+        None if is_local(headers) => return Ok(None),
+        None => {
+            return Err(Response::error(
                 403,
                 "without users, only requests to a loopback Host from no foreign Origin",
-            ))
-        };
-    }
-    let unauthorized = || Response::error(401, "a user name and password are needed");
-    let (name, password) = credentials(headers).ok_or_else(unauthorized)?;
-    let challenge =
-        core.gateway.borrow().users().and_then(|users| users.challenge(&name)).ok_or_else(unauthorized)?;
-    let genuine = spawn_blocking(move || challenge.verify(password.as_bytes())).await.unwrap_or(false);
-    if !genuine {
-        return Err(unauthorized());
-    }
+            ));
+        }
+    };
     if access == Access::Operator {
         return Err(Response::error(
             403,
@@ -118,6 +126,16 @@ async fn authorize(core: &Rc<Core>, headers: &HeaderMap, access: Access) -> Resu
         ));
     }
     Ok(Some(name))
+}
+
+/// The user whose name and password came with a request.
+async fn log_in(core: &Rc<Core>, headers: &HeaderMap) -> Result<String, Response> {
+    let unauthorized = || Response::error(401, "a user name and password are needed");
+    let (name, password) = credentials(headers).ok_or_else(unauthorized)?;
+    let challenge =
+        core.gateway.borrow().users().and_then(|users| users.challenge(&name)).ok_or_else(unauthorized)?;
+    let genuine = spawn_blocking(move || challenge.verify(password.as_bytes())).await.unwrap_or(false);
+    if genuine { Ok(name) } else { Err(unauthorized()) }
 }
 
 fn credentials(headers: &HeaderMap) -> Option<(String, String)> {
@@ -139,34 +157,4 @@ fn is_local(headers: &HeaderMap) -> bool {
             let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
             host.is_some_and(|(_, host)| is_loopback_host(host))
         })
-}
-
-fn is_loopback_host(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_hosts_are_local() {
-        for (host, local) in [
-            ("localhost", true),
-            ("localhost:8380", true),
-            ("127.0.0.1:8380", true),
-            ("[::1]:8380", true),
-            ("127.0.0.1.example.com", false),
-            ("example.com:8380", false),
-            ("localhost.example.com", false),
-            ("192.0.2.1", false),
-            ("", false),
-        ] {
-            assert_eq!(is_loopback_host(host), local, "{host}");
-        }
-    }
 }

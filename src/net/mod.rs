@@ -12,15 +12,21 @@ mod collections;
 mod connection;
 mod core;
 mod daemon;
+mod handshake;
 mod http;
 mod identity;
+mod layers;
+mod listeners;
 pub mod logging;
 mod process;
 mod series_thread;
 mod store_thread;
+mod stream;
+mod tls;
 mod workers;
 
 pub use daemon::{RunError, run};
+pub use listeners::BindError;
 
 /// Randomness from the system, for the process's seed.
 fn random_seed() -> std::io::Result<u64> {

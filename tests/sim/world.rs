@@ -214,7 +214,11 @@ impl World {
 
     /// A connection of `client` opens; false when the gateway takes no more.
     pub fn open(&mut self, client: usize) -> bool {
-        let accept = Accept { allow_anonymous: true, peer: format!("sim:{}", self.next_link).into() };
+        let accept = Accept {
+            allow_anonymous: true,
+            peer: format!("sim:{}", self.next_link).into(),
+            ..Accept::default()
+        };
         let Some(connection) = self.machine.gateway.accept(self.now, accept) else { return false };
         self.kicked = true;
         self.links.insert(self.next_link, Link::new(connection, client));

@@ -206,7 +206,8 @@ impl World {
 
     /// The client's connection is accepted; it sends nothing yet. False when the gateway refuses it.
     pub fn accept(&mut self, name: &str) -> bool {
-        let accept = Accept { allow_anonymous: self.setup.allow_anonymous, peer: name.into() };
+        let accept =
+            Accept { allow_anonymous: self.setup.allow_anonymous, peer: name.into(), ..Accept::default() };
         let Some(id) = self.gateway.accept(self.now, accept) else { return false };
         let wire = Wire { id, unread: VecDeque::new(), received: Vec::new(), stalled: false };
         assert!(self.wires.insert(name.into(), wire).is_none(), "{name} has a connection already");
