@@ -1,8 +1,6 @@
 //! TLS handshakes, on a thread of their own: a thousand devices that come back at once must not hold up those that
 //! are there. The socket goes to the thread, and comes back to the core with its keys agreed.
 
-#![expect(clippy::disallowed_methods, reason = "the thread of the handshakes is made here")]
-
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
