@@ -99,7 +99,13 @@ impl Bench {
     /// The batches that are due reach flash.
     fn keep(&mut self) {
         while let Some(batch) = self.gateway.close_batch_now() {
-            let persisted = Persisted { number: batch.number, bytes_written: 1, syncs: 1, live_bytes: 0 };
+            let persisted = Persisted {
+                number: batch.number,
+                bytes_written: 1,
+                syncs: 1,
+                live_bytes: 0,
+                overhead_bytes: 0,
+            };
             self.gateway.persisted(NOW, persisted);
         }
     }

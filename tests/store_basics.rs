@@ -116,7 +116,7 @@ fn a_changed_cap_takes_effect_at_the_next_start() {
         store.append(builder.finish()).unwrap();
     }
     let mut builder = BatchBuilder::new(BatchNumber(201));
-    places.drain(..140).for_each(|place| builder.delete(place));
+    places.drain(..152).for_each(|place| builder.delete(place));
     store.append(builder.finish()).unwrap();
     for (mib, clean) in [(2, true), (8, false), (1, true), (3, false)] {
         let before = replay(&mut store);
@@ -134,6 +134,36 @@ fn a_changed_cap_takes_effect_at_the_next_start() {
         builder.push(1, &[mib as u8; 50]).unwrap();
         store.append(builder.finish()).unwrap();
     }
+}
+
+/// Rows that are more than the new cap holds stay, and there is room to drop them.
+#[test]
+fn a_cap_below_what_is_stored_takes_effect_when_rows_are_dropped() {
+    let disk = SimDisk::new(5);
+    let sized = |mib: u64| StoreOptions { gateway_bytes_max: mib << 20, ..options() };
+    let (mut store, _) = Store::open(disk.disk(), sized(8)).unwrap();
+    let mut places = Vec::new();
+    for number in 1..=400 {
+        let mut builder = BatchBuilder::new(BatchNumber(number));
+        places.push(builder.push(1, &[number as u8; 9_000]).unwrap());
+        store.append(builder.finish()).unwrap();
+    }
+    drop(store);
+    let (mut store, recovery) = Store::open(disk.disk(), sized(2)).unwrap();
+    assert!(recovery.damage.is_empty() && recovery.notes.len() == 1, "{recovery:?}");
+    let usage = store.usage();
+    assert!(usage.live_bytes > usage.quota_bytes && usage.file_bytes > 2 << 20, "{usage:?}");
+    while places.len() > 80 {
+        let mut builder = BatchBuilder::new(store.last_batch().next());
+        builder.push(2, b"what was dropped").unwrap();
+        builder.delete(places.swap_remove(places.len() / 2));
+        store.append(builder.finish()).unwrap();
+    }
+    assert_eq!(replay(&mut store).len(), 80 + 320);
+    drop(store);
+    let (store, recovery) = Store::open(disk.disk(), sized(2)).unwrap();
+    assert!(recovery.damage.is_empty() && recovery.notes.is_empty(), "{recovery:?}");
+    assert_eq!(store.usage().file_bytes, 2 << 20);
 }
 
 const fn can_move_to_a_thread<T: Send>() {}

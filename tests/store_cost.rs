@@ -170,36 +170,6 @@ fn rows_that_leave_in_any_order_and_mixed_sizes_churn_at_the_quota() {
 }
 
 #[test]
-fn a_caller_that_notices_late_still_gets_its_drops_through() {
-    let options = StoreOptions { gateway_bytes_max: 4 * MIB, ..defaults() };
-    let disk = SimDisk::new(9);
-    let (mut store, _) = Store::open(disk.disk(), options.clone()).unwrap();
-    let capacity = store.usage().quota_bytes / 3 * 4;
-    let mut live: VecDeque<Place> = VecDeque::new();
-    let (mut measured, mut late) = (0, 0);
-    for index in 0..6_000u64 {
-        let mut builder = BatchBuilder::new(store.last_batch().next());
-        let len = if index % 2 == 0 { 3_900 } else { 100 };
-        live.push_back(builder.push(1, &model::body(index, len)).unwrap());
-        // Nothing is dropped before the row log is full to the brim.
-        if measured > capacity {
-            late += 1;
-            live.drain(..20).for_each(|place| builder.delete(place));
-        }
-        measured =
-            store.append(builder.finish()).unwrap_or_else(|error| panic!("{index}: {error}")).live_bytes;
-        if index % 97 == 0 {
-            // Nothing of this hangs on memory.
-            let (mut left, recovery) = Store::open(disk.copy(index).disk(), options.clone()).unwrap();
-            assert!(recovery.damage.is_empty(), "{index}: {recovery:?}");
-            assert_eq!(model::replay(&mut left).len(), live.len(), "{index}");
-        }
-    }
-    assert!(late > 10, "it was never full");
-    assert_eq!(model::replay(&mut store).len(), live.len());
-}
-
-#[test]
 fn slow_takers_keep_rows_here_and_there() {
     for size in [40, 150, 900, 1_500, 2_500, 6_000] {
         churn(2 * MIB, Goes::Slow, |_| size);

@@ -86,6 +86,8 @@ pub(super) struct Ledger {
     live_bytes: u64,
     dead: Vec<Place>,
     dead_bytes: u64,
+    /// What the store takes beyond what rows are charged, as it last said.
+    overhead_bytes: u64,
     /// Settlement, join and window rows written since the last checkpoint.
     deltas: Vec<(Place, u64)>,
     records: Map<RecordKey, (Place, u64)>,
@@ -127,6 +129,7 @@ impl Ledger {
             live_bytes: 0,
             dead: Vec::new(),
             dead_bytes: 0,
+            overhead_bytes: 0,
             deltas: Vec::new(),
             records: collections::map(seed),
             unretained_keys: BTreeSet::new(),
@@ -214,9 +217,9 @@ impl Ledger {
         self.want(now, Urgency::Lazy(LAZY_OTHER));
     }
 
-    /// Bytes of rows that are on flash or will be.
+    /// Bytes of rows that are on flash or will be, and what they take beyond that.
     pub const fn bytes_to_keep(&self) -> u64 {
-        self.live_bytes + self.dead_bytes + self.pending_bytes as u64
+        self.live_bytes + self.dead_bytes + self.pending_bytes as u64 + self.overhead_bytes
     }
 
     /// The queue at `index` is gone: nothing about it is written any more.
@@ -385,6 +388,7 @@ impl Ledger {
         }
         self.in_flight = None;
         self.in_flight_bytes = 0;
+        self.overhead_bytes = persisted.overhead_bytes;
         self.not_before = self.budget.spend(now.mono, persisted.bytes_written);
     }
 

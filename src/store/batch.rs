@@ -26,6 +26,13 @@ pub struct Batch {
     pub min_live_key: Option<RowKey>,
 }
 
+impl Batch {
+    /// What its rows are charged against the quota.
+    pub(super) fn charged(&self) -> u64 {
+        self.pieces.iter().map(|(_, piece)| row::charge(piece)).sum()
+    }
+}
+
 /// What the store answers when a batch is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Persisted {
@@ -36,6 +43,8 @@ pub struct Persisted {
     pub syncs: u32,
     /// What live rows take of the quota now, as [`Usage::live_bytes`](super::Usage::live_bytes).
     pub live_bytes: u64,
+    /// The part of it that no row is charged: what the row log takes beyond that, because its pages are not full.
+    pub overhead_bytes: u64,
 }
 
 /// Collects the rows of the batch that is open.

@@ -2,8 +2,8 @@
 //!
 //! * **Cap.** A growth past the cap is refused with `StorageFull`.
 //! * **Constant length.** redb takes the length of the file it opens as its size, so the file is given its full
-//!   length before the open and redb never has to double it. redb's wish to shrink is not followed, which keeps
-//!   the preallocated blocks; the next open has the full size again.
+//!   length before the open and redb never has to double it. When redb shrinks, it is shown the length that it
+//!   asked for and the file keeps its own, with its preallocated blocks; the next open has the full size again.
 //! * **Held.** While redb opens, verifies and repairs, its writes are kept in memory in their order. They reach the
 //!   file only by [`Backend::release`], once the caller is sure that redb opened the state it should have. Else the
 //!   damaged file is left as it was found, for salvage.
@@ -13,7 +13,7 @@ use std::collections::btree_map::Entry;
 use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redb::{BackendError, StorageBackend};
 
@@ -36,6 +36,8 @@ struct Shared {
     cap: u64,
     /// Follow redb when it shrinks.
     follow: bool,
+    /// The length as redb knows it. redb takes a growth below the length that it is told for a shrinkage.
+    shown: AtomicU64,
     cap_hit: AtomicBool,
     read_failed: AtomicBool,
     held: Held,
@@ -63,24 +65,27 @@ impl Backend {
         let len = found.max(cap);
         let steps = if len > found { vec![Step::Len(len)] } else { Vec::new() };
         let held = Writes { len, steps, pages: BTreeMap::new() };
-        Ok(Self::with(file, len, false, Some(held)))
+        Ok(Self::with(file, len, len, false, Some(held)))
     }
 
     /// A backend that writes through, on a new file.
-    pub(super) fn through(file: Counted, cap: u64) -> Self {
-        Self::with(file, cap, false, None)
+    pub(super) fn through(file: Counted, cap: u64) -> io::Result<Self> {
+        let len = file.file().len()?;
+        Ok(Self::with(file, len, cap, false, None))
     }
 
     /// A backend that writes through and lets redb shrink the file.
-    pub(super) fn following(file: Counted) -> Self {
-        Self::with(file, u64::MAX, true, None)
+    pub(super) fn following(file: Counted) -> io::Result<Self> {
+        let len = file.file().len()?;
+        Ok(Self::with(file, len, u64::MAX, true, None))
     }
 
-    fn with(file: Counted, cap: u64, follow: bool, held: Option<Writes>) -> Self {
+    fn with(file: Counted, len: u64, cap: u64, follow: bool, held: Option<Writes>) -> Self {
         Self(Arc::new(Shared {
             file,
             cap,
             follow,
+            shown: AtomicU64::new(len),
             cap_hit: AtomicBool::new(false),
             read_failed: AtomicBool::new(false),
             held: Held::new(held),
@@ -144,10 +149,7 @@ impl Backend {
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
-        match &*self.lock() {
-            Some(writes) => Ok(writes.len),
-            None => self.0.file.file().len(),
-        }
+        Ok(self.0.shown.load(Ordering::Relaxed))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -168,25 +170,20 @@ impl StorageBackend for Backend {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut held = self.lock();
-        let now = match &*held {
-            Some(writes) => writes.len,
-            None => self.0.file.file().len()?,
-        };
-        if len > now {
-            if len > self.0.cap {
-                self.0.cap_hit.store(true, Ordering::Relaxed);
-                return Err(io::Error::new(io::ErrorKind::StorageFull, "the file is at its cap"));
-            }
-            match &mut *held {
-                Some(writes) => {
-                    writes.len = len;
-                    writes.steps.push(Step::Len(len));
-                }
-                None => self.0.file.file().set_len(len)?,
-            }
-        } else if self.0.follow {
-            self.0.file.file().set_len(len)?;
+        if len > self.0.cap && len > self.0.shown.load(Ordering::Relaxed) {
+            self.0.cap_hit.store(true, Ordering::Relaxed);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "the file is at its cap"));
         }
+        match &mut *held {
+            Some(writes) if len > writes.len => {
+                writes.len = len;
+                writes.steps.push(Step::Len(len));
+            }
+            Some(_) => {}
+            None if self.0.follow || len > self.0.file.file().len()? => self.0.file.file().set_len(len)?,
+            None => {}
+        }
+        self.0.shown.store(len, Ordering::Relaxed);
         Ok(())
     }
 

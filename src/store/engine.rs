@@ -19,6 +19,7 @@ use super::overlay::{DELETES_MAX, Overlay};
 use super::page::{Slot, pages_of};
 use super::record;
 use super::recovery::{self, Recovery, Running};
+use super::room::Sizes;
 use super::row::{Assembler, Piece};
 use crate::ids::{BatchNumber, RowKey};
 
@@ -65,7 +66,7 @@ pub struct Usage {
     /// What live rows take of the quota: what [`stored_bytes`](super::stored_bytes) charges them, or the pages that they
     /// take when that is more. Deleted rows count until they are applied.
     pub live_bytes: u64,
-    /// What live rows may be charged: 75 % of what the row log can hold.
+    /// What live rows may be charged: 75 % of what the row log can hold, less where the cap is next to nothing.
     pub quota_bytes: u64,
     /// Bytes of the journal that wait to be applied, and all of them.
     pub journal_used: u64,
@@ -119,8 +120,6 @@ pub(super) struct Files {
     pub(super) log: Log,
     pub(super) overlay: Overlay,
     pub(super) last: BatchNumber,
-    /// The row log had no room for what waits; the number of deletes that waited then.
-    pub(super) blocked_at: Option<usize>,
 }
 
 impl Store {
@@ -171,7 +170,8 @@ impl Store {
     /// without writing, so that a batch may be submitted again after an error.
     ///
     /// # Errors
-    /// See [`StoreError`]. After an error the batch may or may not be there; [`Store::reopen`] tells.
+    /// See [`StoreError`]. After [`StoreError::NoRoom`] the store is as before; after another error the batch may or may
+    /// not be there, and [`Store::reopen`] tells.
     pub fn append(&mut self, batch: Batch) -> Result<Persisted, StoreError> {
         let number = batch.number;
         let (bytes, syncs) = (self.counters.bytes(), self.counters.syncs());
@@ -182,7 +182,9 @@ impl Store {
             return Err(StoreError::OutOfOrder { expected: self.last.next(), found: number });
         }
         if number > self.last {
-            self.with_files(|files, boot| files.append(batch, boot))?;
+            if !self.with_files(|files, boot| files.append(batch, boot))? {
+                return Err(StoreError::NoRoom);
+            }
             self.last = number;
         }
         Ok(Persisted {
@@ -190,6 +192,7 @@ impl Store {
             bytes_written: self.counters.bytes() - bytes,
             syncs: u32::try_from(self.counters.syncs() - syncs).unwrap_or(u32::MAX),
             live_bytes: self.open.as_ref().map_or(0, Files::live_bytes),
+            overhead_bytes: self.open.as_ref().map_or(0, |files| files.log.overhead_bytes()),
         })
     }
 
@@ -279,7 +282,7 @@ impl Store {
         Usage {
             file_bytes: files.log.file().file().len().unwrap_or(0) + files.journal.file_bytes(),
             live_bytes: files.live_bytes(),
-            quota_bytes: files.log.capacity_bytes() / 4 * 3,
+            quota_bytes: Sizes::of(&self.options).quota_bytes().min(files.log.space().quota_bytes()),
             journal_used: files.journal.used_bytes(),
             journal_bytes: files.journal.file_bytes(),
             ..counted
@@ -347,23 +350,19 @@ impl Store {
     }
 }
 
-/// A journal that cannot be applied, because the row log is full, still takes batches in this part of it, so that the
-/// caller can drop rows.
+/// The journal is applied before this part of it is used.
 const RESERVE_SHARE: u64 = 8;
-
-/// Deletes that must come in before a full row log is tried again.
-const DELETES_BEFORE_RETRY: usize = 16;
 
 impl Files {
     /// Applies everything that the overlay holds and starts the journal's next lap.
     pub(super) fn apply(&mut self, boot: u32) -> Result<(), StoreError> {
-        self.apply_in(Manner::Usual, boot, false)
+        self.apply_in(Manner::Fitting, boot, false)
     }
 
     /// The same at the end of a start that met damage. Until the next apply another start tells of it again, in case
     /// this one is cut off before it could.
     pub(super) fn apply_recovered(&mut self, boot: u32) -> Result<(), StoreError> {
-        self.apply_in(Manner::Usual, boot, true)
+        self.apply_in(Manner::Fitting, boot, true)
     }
 
     /// What live rows take of the quota.
@@ -382,51 +381,65 @@ impl Files {
             if !self.log.wants_reopen() {
                 return Err(error);
             }
-            // Either redb had shrunk, or fewer steps at a time do.
+            // redb had shrunk, and does not grow by as little as there is.
             self.log.reopen()?;
-            let manner = if manner == Manner::Whole { manner } else { Manner::Careful };
             self.log.apply(&self.overlay, marker, manner)?;
         }
         self.overlay = Overlay::default();
         self.journal.restart();
-        self.blocked_at = None;
         Ok(())
     }
 
-    fn append(&mut self, batch: Batch, boot: u32) -> Result<(), StoreError> {
+    /// False when the batch was refused: its rows do not fit, and nothing was written.
+    fn append(&mut self, batch: Batch, boot: u32) -> Result<bool, StoreError> {
         let pages = pages_of(record::payload_bytes_max(&batch));
-        if self.should_apply(pages) {
-            match self.apply(boot) {
-                Err(StoreError::Full(_)) if self.log.wants_reopen() && pages <= self.journal.room_pages() => {
-                    self.log.reopen()?;
-                    self.blocked_at = Some(self.overlay.delete_count());
-                }
-                result => result?,
-            }
-        }
-        if pages > self.journal.capacity_pages() - self.journal.capacity_pages() / RESERVE_SHARE {
+        let charged = batch.charged();
+        if self.should_apply(pages, charged) {
             self.apply(boot)?;
-            self.last = batch.number;
-            self.take(batch);
-            return self.apply_in(Manner::Whole, boot, false);
+        }
+        let capacity = self.journal.capacity_pages();
+        let too_long = pages > capacity - capacity / RESERVE_SHARE;
+        if !self.fits_log(charged) && (batch.deletes.is_empty() || !self.log.space().holds(charged)) {
+            return Ok(false);
+        }
+        if too_long || !self.fits_log(charged) {
+            return self.append_directly(batch, boot);
         }
         record::write(&batch, &mut self.journal.writer);
         self.journal.append(batch.number)?;
         self.last = batch.number;
         self.take(batch);
-        Ok(())
+        Ok(true)
     }
 
-    /// True when a record of so many pages asks for an apply first.
-    fn should_apply(&self, pages: u64) -> bool {
-        let room = self.journal.room_pages();
-        match self.blocked_at {
-            Some(deletes) => room < pages || self.overlay.delete_count() >= deletes + DELETES_BEFORE_RETRY,
-            None => {
-                let reserve = self.journal.capacity_pages() / RESERVE_SHARE;
-                room < pages.saturating_add(reserve) || self.overlay.delete_count() > DELETES_MAX
+    /// Takes a batch into the row log in one transaction, past the journal: it is too long for that, or fits only with
+    /// what its own deletes give back, which the transaction finds out.
+    fn append_directly(&mut self, batch: Batch, boot: u32) -> Result<bool, StoreError> {
+        self.apply(boot)?;
+        let last = std::mem::replace(&mut self.last, batch.number);
+        self.take(batch);
+        match self.apply_in(Manner::Whole, boot, false) {
+            Err(StoreError::Full(_)) if self.log.wants_reopen() => {
+                self.log.reopen()?;
+                self.overlay = Overlay::default();
+                self.last = last;
+                Ok(false)
             }
+            result => result.map(|()| true),
         }
+    }
+
+    /// True when a record of so many pages, with rows that are charged so much, asks for an apply first.
+    fn should_apply(&self, pages: u64, charged: u64) -> bool {
+        let reserve = self.journal.capacity_pages() / RESERVE_SHARE;
+        self.journal.room_pages() < pages.saturating_add(reserve)
+            || self.overlay.delete_count() > DELETES_MAX
+            || !self.fits_log(charged)
+    }
+
+    /// True when rows that are charged so much fit the row log beside what waits.
+    fn fits_log(&self, charged: u64) -> bool {
+        charged == 0 || self.log.space().holds_easily(self.overlay.charged() + charged)
     }
 
     fn take(&mut self, batch: Batch) {

@@ -4,8 +4,8 @@ use std::{fmt, io};
 
 use crate::ids::BatchNumber;
 
-/// Why a call failed. After any of these but [`StoreError::OutOfOrder`] the store refuses every call until
-/// [`Store::reopen`](super::Store::reopen).
+/// Why a call failed. After any of these but [`StoreError::OutOfOrder`] and [`StoreError::NoRoom`] the store refuses
+/// every call until [`Store::reopen`](super::Store::reopen).
 #[derive(Debug)]
 pub enum StoreError {
     /// No room: the disk is full, or the file is at its cap. Retrying helps once rows are dropped or space freed.
@@ -16,6 +16,9 @@ pub enum StoreError {
     Corrupted(String),
     /// An earlier call failed and the store was not reopened since.
     NotOpen,
+    /// The batch adds rows that do not fit the row log: a caller that keeps to the quota never meets it. Nothing was
+    /// written. Deletes are always taken, so dropping rows helps.
+    NoRoom,
     /// A batch whose number is not the one after the last. A mistake of the caller; nothing was written.
     OutOfOrder { expected: BatchNumber, found: BatchNumber },
 }
@@ -27,6 +30,7 @@ impl fmt::Display for StoreError {
             Self::Io(what) => write!(f, "the disk failed: {what}"),
             Self::Corrupted(what) => write!(f, "stored data is damaged: {what}"),
             Self::NotOpen => f.write_str("an earlier failure closed the store"),
+            Self::NoRoom => f.write_str("the row log is full"),
             Self::OutOfOrder { expected, found } => {
                 write!(f, "batch {found} was appended where {expected} is next")
             }

@@ -29,6 +29,7 @@ use super::fields::{u32_at, u64_at};
 use super::overlay::{Overlay, keys_of};
 use super::redb_page::tree_pages;
 use super::row::{Assembled, Assembler, Piece, charge};
+use super::space::{Space, Steps};
 use crate::ids::{BatchNumber, RowKey};
 
 /// Name of the file.
@@ -43,9 +44,6 @@ const MARKER_MAGIC: [u8; 4] = *b"GWLM";
 
 /// Memory that redb may use for its cache, bytes.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
-
-/// One transaction removes at most one run of rows for this many pages of the file.
-const CHUNK_SHARE: u64 = 12;
 
 /// The open row log.
 #[derive(Debug)]
@@ -83,10 +81,8 @@ pub(super) enum LogError {
 pub(super) enum Manner {
     /// All of it in one.
     Whole,
-    /// Deletes ahead when they are many.
-    Usual,
-    /// Deletes ahead a few at a time, which needs hardly any free page: the file was found full.
-    Careful,
+    /// As the free pages allow.
+    Fitting,
 }
 
 /// What a walk over the rows found.
@@ -133,7 +129,7 @@ impl Log {
 
     /// Makes an empty log in an empty file.
     pub(super) fn create(file: Counted, cap: u64, marker: Marker) -> Result<(), StoreError> {
-        let backend = Backend::through(file.clone(), cap);
+        let backend = Backend::through(file.clone(), cap)?;
         guarded(|| {
             let database = builder().create_with_backend(backend).map_err(redb_error)?;
             let transaction = database.begin_write().map_err(redb_error)?;
@@ -149,7 +145,7 @@ impl Log {
 
     /// Makes a file that verified as small as its rows let it.
     pub(super) fn shrink(file: Counted) -> Result<(), StoreError> {
-        let backend = Backend::following(file.clone());
+        let backend = Backend::following(file.clone())?;
         guarded(|| {
             let mut database = builder().create_with_backend(backend).map_err(redb_error)?;
             while database.compact().map_err(redb_error)? {}
@@ -165,6 +161,11 @@ impl Log {
     /// What the rows take: their charge or, when leaves are filled less than that assumes, the pages themselves.
     pub(super) fn live_bytes(&self) -> u64 {
         self.marker.charged.max(self.pages * PAGE)
+    }
+
+    /// What the rows take beyond their charge.
+    pub(super) fn overhead_bytes(&self) -> u64 {
+        self.live_bytes() - self.marker.charged
     }
 
     /// Bytes that redb may fill.
@@ -195,12 +196,16 @@ impl Log {
         self.release()
     }
 
+    /// The pages that are there and taken.
+    pub(super) fn space(&self) -> Space {
+        Space { capacity: self.capacity_bytes() / PAGE, used: self.pages }
+    }
+
     /// Brings the log up to `marker`: removes and adds what the overlay says.
     ///
-    /// One transaction, unless there are many deletes: each may touch a leaf of its own, and copy-on-write needs a
-    /// free page for it. Then deletes go ahead in transactions of their own that leave the marker where it is; the
-    /// journal still holds them and doing them twice is harmless. Rows are added with the marker only, so that the
-    /// table never holds rows of a batch that the marker does not cover.
+    /// Deletes go ahead in transactions of their own where they do not fit one (see `space`), which leave the marker
+    /// where it is; the journal still holds them and doing them twice is harmless. Rows are added with the marker only,
+    /// so that the table never holds rows of a batch that the marker does not cover.
     pub(super) fn apply(
         &mut self,
         overlay: &Overlay,
@@ -208,18 +213,15 @@ impl Log {
         manner: Manner,
     ) -> Result<(), StoreError> {
         let puts: Vec<(RowKey, &[u8])> = overlay.rows().collect();
-        let share = match manner {
-            Manner::Whole => usize::MAX,
-            Manner::Usual => {
-                usize::try_from(self.backend.cap() / PAGE / CHUNK_SHARE).unwrap_or(usize::MAX).max(16)
-            }
-            Manner::Careful => 16,
+        let Steps { runs: runs_max, apart } = match manner {
+            Manner::Whole => Steps { runs: usize::MAX, apart: false },
+            Manner::Fitting => self.space().steps(overlay.charged()),
         };
         let (mut deletes, mut runs, mut end) = (Vec::new(), 0, None);
         for place in overlay.deletes() {
             // Rows side by side share leaves, and a leaf that empties needs no copy.
             let in_run = end.is_some_and(|end| end == place.key.0);
-            if !in_run && runs >= share {
+            if !in_run && runs >= runs_max {
                 self.commit(&deletes, &[], self.marker)?;
                 (deletes, runs) = (Vec::new(), 0);
             }
@@ -227,9 +229,11 @@ impl Log {
             end = place.key.0.checked_add(u64::from(place.pieces));
             deletes.extend(keys_of(place));
         }
-        if manner == Manner::Careful {
+        if apart && !deletes.is_empty() {
             self.commit(&deletes, &[], self.marker)?;
             deletes.clear();
+            // Only now the pages of the last deletes are free.
+            self.commit(&[], &[], self.marker)?;
         }
         self.commit(&deletes, &puts, Marker { charged: self.marker.charged, ..marker })?;
         self.count_pages();

@@ -27,6 +27,7 @@ mod redb_page;
 mod room;
 mod row;
 mod salvage;
+mod space;
 
 pub use backend::{FileDisk, FolderError};
 pub use backlog::StoredChunk;

@@ -259,13 +259,18 @@ impl Opening<'_> {
         Ok((self.rebuild(&*file, expected, &journal.scan)?, true))
     }
 
-    /// Brings a row log from a time of a higher cap down to the present one, or as far as its rows let it.
+    /// Brings a row log from a time of a higher cap down to the present one, or as far as its rows let it: they must be
+    /// within the quota of the file's size, so that there is room to delete them.
     fn shrink(&mut self, log: Log, file: &dyn File) -> Result<Log, OpenError> {
+        let needed = log.space().capacity_for_used().saturating_add(1).saturating_mul(PAGE);
         log.close().map_err(open_error)?;
         let counted = Counted::new(disk::create(self.disk, LOG)?, self.counters);
         Log::shrink(counted).map_err(open_error)?;
-        if file.len()? > self.sizes.log {
-            self.recovery.notes.push(format!("{LOG} is above its cap: its rows need {} bytes", file.len()?));
+        if needed.max(file.len()?) > self.sizes.log {
+            self.sizes.log = needed.max(file.len()?);
+            self.recovery
+                .notes
+                .push(format!("{LOG} is above its cap: its rows need {} bytes", self.sizes.log));
         }
         let mut log = self.try_log(LOG)?.map_err(log_error)?;
         log.release().map_err(open_error)?;
@@ -316,6 +321,10 @@ impl Opening<'_> {
         let marker = Marker { applied, charged: 0, rebuilt: true, ..newest };
         // The journal brings these itself, without what was deleted since.
         salvage.retain(|key| key.batch() <= marker.applied || !scan.is_complete(key.batch()));
+        let left_out = salvage.fit(self.sizes.room_bytes());
+        if left_out > 0 {
+            self.recovery.damage.push(format!("{left_out} pieces of rows did not fit a new {LOG}"));
+        }
         let fragments = salvage.drop_fragments();
         self.highest = salvage.highest().map_or(BatchNumber(0), RowKey::batch);
         let log = self.build(Some((&salvage, damaged)), marker)?;
@@ -369,7 +378,7 @@ impl Opening<'_> {
             self.lost_numbers = true;
         }
         self.note_unfinished(&journal, &scan, last);
-        Ok(Files { journal, log, overlay, last, blocked_at: None })
+        Ok(Files { journal, log, overlay, last })
     }
 
     /// Takes whole rows out of the pages that are left of damaged batches between `after` and `before`.
@@ -538,9 +547,9 @@ fn fill(log: &mut Log, salvage: &Salvage, damaged: &dyn File, marker: Marker) ->
         if bite.charged() < BITE {
             return Ok(());
         }
-        log.apply(&std::mem::take(&mut bite), marker, Manner::Usual)
+        log.apply(&std::mem::take(&mut bite), marker, Manner::Fitting)
     })?;
-    log.apply(&bite, marker, Manner::Usual)
+    log.apply(&bite, marker, Manner::Fitting)
 }
 
 fn open_error(error: StoreError) -> OpenError {

@@ -4,8 +4,9 @@
 //!
 //! * First page: magic (9 bytes), a byte of flags of which bit 0 names the newer of two commit slots; the slots lie at
 //!   bytes 64 and 192. In a slot: byte 1 not zero when there is a root, bytes 8 to 15 the root's page reference.
-//! * A page reference is a u64: bits 0 to 19 the page number, 20 to 39 the region, 59 to 63 the order. Only region 0
-//!   and order 0 (single pages) are read; the row log has no others.
+//! * A page reference is a u64: bits 0 to 19 − order the number, 20 to 39 the region, 59 to 63 the order: 2^order pages,
+//!   the first of which is number × 2^order. Only region 0 is read; the row log has no other. A leaf may take two
+//!   pages, where rows of different sizes meet.
 //! * The root is a leaf that lists tables: with the one table `log`, its entry's key begins at byte 12, its value at
 //!   byte 15; in the value byte 9 is not zero when the table has rows, bytes 10 to 17 reference its root.
 //! * A branch: type 2 in byte 0, number of keys n (u16) in bytes 2 and 3; from byte 8 on n + 1 checksums of 16 bytes,
@@ -26,17 +27,27 @@ const BRANCH: u8 = 2;
 /// Deeper than any tree in a file of this size.
 pub(super) const DEPTH_MAX: usize = 12;
 
-/// Entries that fit a page at most.
-const ENTRIES_MAX: usize = 340;
+/// Entries that fit two pages at most.
+const ENTRIES_MAX: usize = 680;
 
-/// Pages of the table lists of both commit slots, the newer first. Damaged ones are left out.
-pub(super) fn table_lists(page: &[u8]) -> Vec<u32> {
+/// Pages that a node takes at most, as a power of two: rows are shorter than a page, so two.
+const ORDER_MAX: u64 = 3;
+
+/// A node's place: its first page and how many it takes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct PageRef {
+    pub(super) first: u32,
+    pages: u32,
+}
+
+/// The table lists of both commit slots, the newer first. Damaged ones are left out.
+pub(super) fn table_lists(page: &[u8]) -> Vec<PageRef> {
     let slot = |offset: usize| {
         let slot = page.get(offset..)?;
         if *slot.get(1)? == 0 {
             return None;
         }
-        page_number(u64_at(slot, 8)?)
+        page_ref(u64_at(slot, 8)?)
     };
     if page.first_chunk::<9>() != Some(&MAGIC) {
         return [slot(64), slot(192)].into_iter().flatten().collect();
@@ -46,8 +57,8 @@ pub(super) fn table_lists(page: &[u8]) -> Vec<u32> {
     offsets.into_iter().filter_map(slot).collect()
 }
 
-/// The root page of the table `log`.
-pub(super) fn log_root(page: &[u8]) -> Option<u32> {
+/// The root of the table `log`.
+pub(super) fn log_root(page: &[u8]) -> Option<PageRef> {
     if *page.first()? != LEAF || u16_at(page, 2)? != 1 || page.get(12..15)? != b"log" {
         return None;
     }
@@ -55,20 +66,20 @@ pub(super) fn log_root(page: &[u8]) -> Option<u32> {
     if *table.get(9)? == 0 {
         return None;
     }
-    page_number(u64_at(table, 10)?)
+    page_ref(u64_at(table, 10)?)
 }
 
-/// A page of the table's tree.
+/// A node of the table's tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Node {
     /// Children, and the keys between them.
-    Branch { children: Vec<Option<u32>>, keys: Vec<u64> },
+    Branch { children: Vec<Option<PageRef>>, keys: Vec<u64> },
     /// Keys with the offsets where their values begin and end.
     Leaf(Vec<(RowKey, usize, usize)>),
 }
 
 impl Node {
-    /// Reads a page. `None` when it has neither form.
+    /// Reads a node's pages, or what is there of them. `None` when they have neither form.
     pub(super) fn read(page: &[u8]) -> Option<Self> {
         let count = usize::from(u16_at(page, 2)?);
         if count == 0 || count > ENTRIES_MAX {
@@ -88,7 +99,7 @@ impl Node {
         let mut children = Vec::with_capacity(child_count);
         let mut keys = Vec::with_capacity(count);
         for index in 0..child_count {
-            children.push(page_number(u64_at(page, index.checked_mul(8)?.checked_add(children_at)?)?));
+            children.push(page_ref(u64_at(page, index.checked_mul(8)?.checked_add(children_at)?)?));
         }
         for index in 0..count {
             keys.push(u64_at(page, index.checked_mul(8)?.checked_add(keys_at)?)?);
@@ -114,41 +125,55 @@ impl Node {
 /// Pages of the table's tree in a file that redb wrote and synced. Reads its branches and one leaf for each of the
 /// lowest ones. `None` when something does not read as it should.
 pub(super) fn tree_pages(file: &dyn File) -> Option<u64> {
-    let list = *table_lists(&read_page(file, None)?).first()?;
-    let root = log_root(&read_page(file, Some(list))?)?;
+    let list = *table_lists(&read_first_page(file)?).first()?;
+    let root = log_root(&read_node(file, list)?)?;
     pages_below(file, root, DEPTH_MAX)
 }
 
-fn pages_below(file: &dyn File, number: u32, depth: usize) -> Option<u64> {
-    let Node::Branch { children, .. } = Node::read(&read_page(file, Some(number))?)? else {
-        return Some(1);
+fn pages_below(file: &dyn File, node: PageRef, depth: usize) -> Option<u64> {
+    let own = u64::from(node.pages);
+    let Node::Branch { children, .. } = Node::read(&read_node(file, node)?)? else {
+        return Some(own);
     };
     let depth = depth.checked_sub(1)?;
-    let first = pages_below(file, (*children.first()?)?, depth)?;
-    if first == 1 {
-        return (children.len() as u64).checked_add(1);
+    let children = children.into_iter().collect::<Option<Vec<_>>>()?;
+    let first = *children.first()?;
+    if matches!(Node::read(&read_node(file, first)?)?, Node::Leaf(_)) {
+        return children.iter().map(|child| u64::from(child.pages)).sum::<u64>().checked_add(own);
     }
-    let mut pages = first.checked_add(1)?;
-    for child in children.iter().skip(1) {
-        pages = pages.checked_add(pages_below(file, (*child)?, depth)?)?;
+    let mut pages = own;
+    for child in children {
+        pages = pages.checked_add(pages_below(file, child, depth)?)?;
     }
     Some(pages)
 }
 
-/// The page with this number; `None` names the first page, which has none.
-pub(super) fn read_page(file: &dyn File, number: Option<u32>) -> Option<Vec<u8>> {
+/// The file's first page, which is no node.
+pub(super) fn read_first_page(file: &dyn File) -> Option<Vec<u8>> {
     let mut page = vec![0; PAGE_BYTES];
-    file.read(offset_of(number), &mut page).ok()?;
+    file.read(0, &mut page).ok()?;
     Some(page)
 }
 
-/// Where a page begins in the file.
-pub(super) fn offset_of(number: Option<u32>) -> u64 {
-    number.map_or(0, |number| u64::from(number).saturating_add(1).saturating_mul(PAGE))
+/// All pages of a node.
+pub(super) fn read_node(file: &dyn File, node: PageRef) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; PAGE_BYTES.checked_mul(usize::try_from(node.pages).ok()?)?];
+    file.read(offset_of(node.first), &mut bytes).ok()?;
+    Some(bytes)
 }
 
-fn page_number(reference: u64) -> Option<u32> {
+/// Where a page begins in the file.
+pub(super) fn offset_of(number: u32) -> u64 {
+    u64::from(number).saturating_add(1).saturating_mul(PAGE)
+}
+
+fn page_ref(reference: u64) -> Option<PageRef> {
     let region = (reference >> 20) & 0xf_ffff;
     let order = reference >> 59;
-    u32::try_from(reference & 0xf_ffff).ok().filter(|_| region == 0 && order == 0)
+    let pages = 1u32.checked_shl(u32::try_from(order).ok()?)?;
+    if region != 0 || order > ORDER_MAX {
+        return None;
+    }
+    let number = u32::try_from(reference & (0xf_ffff >> order)).ok()?;
+    Some(PageRef { first: number.checked_mul(pages)?, pages })
 }

@@ -4,6 +4,7 @@ use super::disk::{Disk, File, PAGE};
 use super::engine::StoreOptions;
 use super::error::{OpenError, is_full};
 use super::log::LOG;
+use super::space::Space;
 
 /// Smallest cap; a lower one is raised to it.
 const TOTAL_BYTES_MIN: u64 = 1 << 20;
@@ -27,6 +28,20 @@ impl Sizes {
     /// The cap, shared out.
     pub(super) fn of(options: &StoreOptions) -> Self {
         Self::within(options, options.gateway_bytes_max)
+    }
+
+    /// What live rows may be charged in a row log of this size.
+    pub(super) fn quota_bytes(self) -> u64 {
+        self.empty_log().quota_bytes()
+    }
+
+    /// What all rows in it may be charged.
+    pub(super) fn room_bytes(self) -> u64 {
+        self.empty_log().room_bytes()
+    }
+
+    const fn empty_log(self) -> Space {
+        Space { capacity: (self.log / PAGE).saturating_sub(1), used: 0 }
     }
 
     /// The same for a first start on a disk with so many usable bytes.

@@ -124,6 +124,11 @@ pub(super) fn charge(piece: &[u8]) -> u64 {
     if u16_at(piece, 12) == Some(1) { piece_charge(piece.len()) } else { PAGE_BYTES as u64 }
 }
 
+/// The same for a piece of `len` bytes that was read.
+pub(super) const fn charge_of(part: Part, len: usize) -> u64 {
+    if matches!(part, Part::Head(1)) { piece_charge(len) } else { PAGE_BYTES as u64 }
+}
+
 /// What a piece of `len` bytes that is a row of its own is charged.
 const fn piece_charge(len: usize) -> u64 {
     let entry = len.saturating_add(LEAF_ENTRY_BYTES);

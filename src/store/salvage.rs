@@ -14,10 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;
 
-use super::disk::{File, PAGE};
+use super::disk::{File, PAGE, PAGE_BYTES};
 use super::log::Marker;
-use super::redb_page::{DEPTH_MAX, Node, log_root, offset_of, read_page, table_lists};
-use super::row::{Part, Piece, fragments};
+use super::redb_page::{
+    DEPTH_MAX, Node, PageRef, log_root, offset_of, read_first_page, read_node, table_lists,
+};
+use super::row::{Part, Piece, charge_of, fragments};
 use crate::ids::{BatchNumber, RowKey};
 
 /// What was found in a damaged file.
@@ -29,7 +31,8 @@ pub(super) struct Salvage {
     pieces: BTreeMap<RowKey, Found>,
     /// Ranges of keys in which rows may be missing.
     doubt: Vec<RangeInclusive<u64>>,
-    visited: BTreeSet<u32>,
+    visited: BTreeSet<PageRef>,
+    searching: bool,
 }
 
 /// Byte offset of a piece in the file, and its length.
@@ -38,6 +41,8 @@ struct Found {
     at: u64,
     len: u16,
     part: Part,
+    /// Found by the search, so it may be a row that was deleted already.
+    doubtful: bool,
 }
 
 impl Salvage {
@@ -47,6 +52,7 @@ impl Salvage {
         let pages = u32::try_from(file.len()?.checked_div(PAGE).unwrap_or(0)).unwrap_or(u32::MAX);
         salvage.walk_tree(file, expected);
         if !salvage.doubt.is_empty() {
+            salvage.searching = true;
             for page in 0..pages {
                 salvage.search(file, page);
             }
@@ -84,6 +90,24 @@ impl Salvage {
         fragments.len()
     }
 
+    /// Leaves out the oldest pieces, doubtful ones first, until the rest is charged at most `bytes_max`: what was deleted
+    /// and is found again can be more than a file holds. Returns how many.
+    pub(super) fn fit(&mut self, bytes_max: u64) -> usize {
+        let before = self.pieces.len();
+        let cost = |found: &Found| charge_of(found.part, usize::from(found.len));
+        let mut bytes = self.pieces.values().map(cost).fold(0, u64::saturating_add);
+        for doubtful in [true, false] {
+            self.pieces.retain(|_, found| {
+                let drop = bytes > bytes_max && found.doubtful == doubtful;
+                if drop {
+                    bytes = bytes.saturating_sub(cost(found));
+                }
+                !drop
+            });
+        }
+        before.saturating_sub(self.pieces.len())
+    }
+
     /// The highest key found.
     pub(super) fn highest(&self) -> Option<RowKey> {
         self.pieces.last_key_value().map(|(key, _)| *key)
@@ -95,12 +119,12 @@ impl Salvage {
     }
 
     fn walk_tree(&mut self, file: &dyn File, expected: BatchNumber) {
-        let lists = read_page(file, None).map(|page| table_lists(&page)).unwrap_or_default();
-        let root_of = |list| read_page(file, Some(list)).and_then(|page| log_root(&page));
+        let lists = read_first_page(file).map(|page| table_lists(&page)).unwrap_or_default();
+        let root_of = |list| read_node(file, list).and_then(|page| log_root(&page));
         let roots = lists.into_iter().filter_map(root_of).filter(|root| is_node(file, *root));
         // Best a tree that holds what it should; then one whose marker is damaged; then the newest of older ones,
         // which is also what a damaged reference may lead to.
-        let rank = |root: &u32| match marker_below(file, *root) {
+        let rank = |root: &PageRef| match marker_below(file, *root) {
             Some(marker) if marker.applied >= expected => (2, marker.applied),
             None => (1, expected),
             Some(marker) => (0, marker.applied),
@@ -120,15 +144,15 @@ impl Salvage {
     }
 
     /// Walks the tree below a page whose keys should lie in `range`. False when some did not.
-    fn walk(&mut self, file: &dyn File, number: u32, range: RangeInclusive<u64>, depth: usize) -> bool {
-        let page = read_page(file, Some(number)).filter(|_| self.visited.insert(number));
+    fn walk(&mut self, file: &dyn File, place: PageRef, range: RangeInclusive<u64>, depth: usize) -> bool {
+        let page = read_node(file, place).filter(|_| self.visited.insert(place));
         let node = page.as_deref().and_then(Node::read);
         let (Some(page), Some(node), Some(depth)) = (page, node, depth.checked_sub(1)) else {
             self.doubt.push(range);
             return true;
         };
         match node {
-            Node::Leaf(entries) => self.take_leaf(number, &page, &entries, &range),
+            Node::Leaf(entries) => self.take_leaf(place.first, &page, &entries, &range),
             Node::Branch { children, keys } => {
                 self.walk_branch(file, &children, &keys, &range, depth);
                 true
@@ -139,7 +163,7 @@ impl Salvage {
     fn walk_branch(
         &mut self,
         file: &dyn File,
-        children: &[Option<u32>],
+        children: &[Option<PageRef>],
         keys: &[u64],
         range: &RangeInclusive<u64>,
         depth: usize,
@@ -177,7 +201,7 @@ impl Salvage {
         let mut fits = true;
         let mut whole = true;
         for entry in entries {
-            match self.take(Some(number), page, entry, |key| range.contains(&key.0)) {
+            match self.take(number, page, entry, |key| range.contains(&key.0)) {
                 Taken::Yes => {}
                 Taken::OutOfRange => fits = false,
                 Taken::Damaged => whole = false,
@@ -191,10 +215,18 @@ impl Salvage {
 
     /// Looks for rows in doubt in any page.
     fn search(&mut self, file: &dyn File, page: u32) {
-        let number = page.checked_sub(1);
-        let Some(bytes) = read_page(file, number) else {
+        let Some(number) = page.checked_sub(1) else {
             return;
         };
+        // A leaf may go on in the next page; what is no part of it does not verify as a row of it.
+        let mut bytes = vec![0; 2 * PAGE_BYTES];
+        let (first, _) = bytes.split_at_mut(PAGE_BYTES);
+        if file.read(offset_of(number), first).is_err() {
+            return;
+        }
+        if Node::read(&bytes).is_some() && file.read(offset_of(number), &mut bytes).is_err() {
+            bytes.truncate(PAGE_BYTES);
+        }
         let Some(Node::Leaf(entries)) = Node::read(&bytes) else {
             return;
         };
@@ -207,7 +239,7 @@ impl Salvage {
 
     fn take(
         &mut self,
-        number: Option<u32>,
+        number: u32,
         page: &[u8],
         &(key, start, end): &(RowKey, usize, usize),
         wanted: impl Fn(RowKey) -> bool,
@@ -232,7 +264,7 @@ impl Salvage {
             return Taken::OutOfRange;
         }
         let at = offset_of(number).saturating_add(start as u64);
-        self.pieces.entry(piece.key).or_insert(Found { at, len, part: piece.part });
+        self.pieces.entry(piece.key).or_insert(Found { at, len, part: piece.part, doubtful: self.searching });
         if piece.key == key { Taken::Yes } else { Taken::Damaged }
     }
 }
@@ -244,12 +276,12 @@ enum Taken {
 }
 
 /// The marker of the tree below a page.
-fn marker_below(file: &dyn File, root: u32) -> Option<Marker> {
-    let mut number = root;
+fn marker_below(file: &dyn File, root: PageRef) -> Option<Marker> {
+    let mut place = root;
     for _ in 0..DEPTH_MAX {
-        let page = read_page(file, Some(number))?;
+        let page = read_node(file, place)?;
         match Node::read(&page)? {
-            Node::Branch { children, .. } => number = (*children.first()?)?,
+            Node::Branch { children, .. } => place = (*children.first()?)?,
             Node::Leaf(entries) => {
                 let &(_, start, end) = entries.first()?;
                 return Marker::read(page.get(start..end)?)?.ok();
@@ -259,6 +291,23 @@ fn marker_below(file: &dyn File, root: u32) -> Option<Marker> {
     None
 }
 
-fn is_node(file: &dyn File, number: u32) -> bool {
-    read_page(file, Some(number)).is_some_and(|page| Node::read(&page).is_some())
+fn is_node(file: &dyn File, place: PageRef) -> bool {
+    read_node(file, place).is_some_and(|page| Node::read(&page).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_goes_oldest_first_and_doubtful_before_sure() {
+        let found = |doubtful| Found { at: 0, len: 3_000, part: Part::Head(1), doubtful };
+        let pieces = (1..=6).map(|key| (RowKey(key), found(key % 2 == 1))).collect();
+        let mut salvage = Salvage { pieces, ..Salvage::default() };
+        assert_eq!(salvage.fit(6 * PAGE), 0);
+        assert_eq!(salvage.fit(4 * PAGE), 2);
+        assert!(salvage.pieces.keys().copied().eq([2, 4, 5, 6].map(RowKey)));
+        assert_eq!(salvage.fit(2 * PAGE), 2);
+        assert!(salvage.pieces.keys().copied().eq([4, 6].map(RowKey)));
+    }
 }

@@ -186,7 +186,13 @@ impl Machine {
         self.snapshots.drain(..old);
         self.closed.push((batch.number, trace.step));
         if self.mistake == Some(Mistake::ReportEarly) {
-            let persisted = Persisted { number: batch.number, bytes_written: 0, syncs: 0, live_bytes: 0 };
+            let persisted = Persisted {
+                number: batch.number,
+                bytes_written: 0,
+                syncs: 0,
+                live_bytes: 0,
+                overhead_bytes: 0,
+            };
             self.gateway.persisted(now, persisted);
             self.backlog.push_back(batch);
             return Ok(());
