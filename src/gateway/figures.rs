@@ -221,7 +221,13 @@ mod tests {
     #[test]
     fn bytes_of_today_begin_anew_at_midnight() {
         let mut store = StoreFigures::default();
-        let persisted = Persisted { number: BatchNumber(1), bytes_written: 100, syncs: 1, live_bytes: 0 };
+        let persisted = Persisted {
+            number: BatchNumber(1),
+            bytes_written: 100,
+            syncs: 1,
+            live_bytes: 0,
+            overhead_bytes: 0,
+        };
         store.persisted(at(5 * DAY_MS + 1), persisted);
         store.persisted(at(6 * DAY_MS - 1), persisted);
         assert_eq!(store.bytes_today(at(6 * DAY_MS - 1)), 200);

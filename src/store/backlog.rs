@@ -348,7 +348,7 @@ impl Backlog {
 
     fn create_as(&self, name: &str, marker: Marker) -> Result<(), StoreError> {
         let file = Counted::new(disk::create(&*self.disk, name)?, &self.counters);
-        let backend = Backend::through(file.clone(), self.cap.max(PAGE * 64));
+        let backend = Backend::through(file.clone(), self.cap.max(PAGE * 64))?;
         guarded(|| {
             let database = builder().create_with_backend(backend).map_err(redb_error)?;
             let mut transaction = database.begin_write().map_err(redb_error)?;

@@ -200,7 +200,7 @@ impl Store {
     #[must_use]
     pub fn append_is_one_write(&self, batch: &Batch) -> bool {
         let pages = pages_of(record::payload_bytes_max(batch));
-        pages == 1 && self.open.as_ref().is_some_and(|files| !files.should_apply(pages))
+        pages == 1 && self.open.as_ref().is_some_and(|files| !files.should_apply(pages, batch.charged()))
     }
 
     /// The body of the row at `key`, put together; `None` when there is none. Holds nothing open afterwards.
