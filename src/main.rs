@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use gatewayd::cli::{self, CollectionCommand, Exit, Invocation, Io, Shower};
 use gatewayd::config::{Config, Files, default_state_path};
 use gatewayd::net::{self, logging};
-use gatewayd::settings::Settings;
+use gatewayd::settings::SettingsSource;
 
 /// Where the daemon of the system listens for the verbs.
 const CONTROL_SOCKET: &str = "/run/gatewayd/control.sock";
@@ -26,8 +26,9 @@ fn main() -> ExitCode {
         files: &files,
     };
     let exit = match &invocation {
-        Invocation::Run { config } => return run(config.as_deref(), &mut io),
+        Invocation::Run { config } => return run(config.as_deref(), &files, &mut io),
         Invocation::Status { config, json, check } => status(config.as_deref(), *json, *check, &mut io),
+        Invocation::Reload { config } => reload(config.as_deref(), &mut io),
         Invocation::Collection { config, command } => collection(config.as_deref(), command, &mut io),
         _ => cli::run_local(&invocation, &mut io).map(|exit| exit.unwrap_or(Exit::Usage)),
     };
@@ -35,8 +36,9 @@ fn main() -> ExitCode {
     exit.unwrap_or(Exit::Failed).into()
 }
 
-fn run(config: Option<&Path>, io: &mut Io<'_>) -> ExitCode {
-    let settings = match Settings::load(config, io.files) {
+fn run(config: Option<&Path>, files: &Files, io: &mut Io<'_>) -> ExitCode {
+    let source = SettingsSource { path: config.map(Path::to_owned), files: files.clone() };
+    let settings = match source.load() {
         Ok(settings) => settings,
         Err(errors) => {
             for error in errors {
@@ -48,7 +50,7 @@ fn run(config: Option<&Path>, io: &mut Io<'_>) -> ExitCode {
     // systemd says so when standard error is its journal.
     let under_journald = env::var_os("JOURNAL_STREAM").is_some();
     logging::start(settings.config.log, under_journald);
-    match net::run(settings) {
+    match net::run(source, settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             drop(writeln!(io.err, "gatewayd: {error}"));
@@ -89,6 +91,49 @@ fn collection(config: Option<&Path>, command: &CollectionCommand, io: &mut Io<'_
         }
         Err(error) if began => {
             writeln!(io.err, "the answer broke off: {error}")?;
+            Ok(Exit::Failed)
+        }
+        Err(error) => {
+            writeln!(io.err, "no gateway answers on {}: {error}; is it running?", socket.display())?;
+            Ok(Exit::Unreachable)
+        }
+    }
+}
+
+fn reload(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
+    let loaded = match Config::load(config, io.files) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            for error in errors {
+                writeln!(io.err, "{error}")?;
+            }
+            writeln!(io.err, "nothing has changed")?;
+            return Ok(Exit::BadConfiguration);
+        }
+    };
+    let socket = control_socket(&loaded);
+    let mut body = Vec::new();
+    let mut piece = |bytes: &[u8]| {
+        body.extend_from_slice(bytes);
+        Ok(())
+    };
+    match net::client::stream(&socket, "POST", "/api/v1/reload", &mut piece) {
+        Ok((200, _)) => {
+            io.out.write_all(cli::render_reload(&body).as_bytes())?;
+            Ok(Exit::Ok)
+        }
+        Ok((status, body)) => {
+            let value: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+            let errors = value.get("errors").and_then(serde_json::Value::as_array);
+            let lines = errors.into_iter().flatten().filter_map(serde_json::Value::as_str);
+            for line in lines {
+                writeln!(io.err, "{line}")?;
+            }
+            if status == 422 {
+                writeln!(io.err, "nothing has changed")?;
+                return Ok(Exit::BadConfiguration);
+            }
+            writeln!(io.err, "gatewayd answered {status}: {}", body.trim_end())?;
             Ok(Exit::Failed)
         }
         Err(error) => {

@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use crate::auth::{Acl, LineError, Users};
-use crate::config::{Config, ConfigSource, Places, files};
+use crate::config::{Config, ConfigSource, Files, Places, files};
 use crate::tls::Certificates;
 
 /// A configuration and what its files hold.
@@ -23,6 +25,37 @@ pub struct Settings {
     pub acl: Option<Acl>,
     /// By the name of their `[tls.*]` table: those that an enabled listener names.
     pub certificates: BTreeMap<String, Certificates>,
+    /// Digest of the password and the ACL file: equal where nothing changed.
+    pub lists: [u8; 32],
+}
+
+/// Where settings come from, each time.
+#[derive(Clone, Debug)]
+pub struct SettingsSource {
+    /// The configuration file, else the usual one.
+    pub path: Option<PathBuf>,
+    pub files: Files,
+}
+
+impl SettingsSource {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// As [`Settings::load`].
+    pub fn load(&self) -> Result<Settings, Vec<String>> {
+        Settings::load(self.path.as_deref(), &self.files)
+    }
+
+    /// Reads the certificates that `settings` name.
+    ///
+    /// # Errors
+    /// Everything that is wrong, a line each.
+    pub fn load_certificates(
+        &self,
+        settings: &Settings,
+    ) -> Result<BTreeMap<String, Certificates>, Vec<String>> {
+        load_certificates(&settings.config, &settings.places, &self.files)
+    }
 }
 
 impl Settings {
@@ -34,7 +67,7 @@ impl Settings {
         let (config, places) = Config::load_with_places(path, source)
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         let mut errors = Vec::new();
-        let reader = Reader { source, places: &places };
+        let mut reader = Reader { source, places: &places, digest: Sha256::new() };
         let password_file = config.auth.password_file.as_deref();
         let users = password_file.map(|file| reader.lines(file, "auth.password_file", Users::parse));
         let acl_file = config.auth.acl_file.as_deref();
@@ -44,7 +77,8 @@ impl Settings {
         let certificates = load_certificates(&config, &places, source).map_err(|wrong| errors.extend(wrong));
         match (users, acl, certificates) {
             (Some(users), Some(acl), Ok(certificates)) if errors.is_empty() => {
-                Ok(Self { config, files: files(path, source), places, users, acl, certificates })
+                let lists = reader.digest.finalize().into();
+                Ok(Self { config, files: files(path, source), places, users, acl, certificates, lists })
             }
             _ => Err(errors),
         }
@@ -52,10 +86,7 @@ impl Settings {
 }
 
 /// The certificates that the enabled listeners of `config` name.
-///
-/// # Errors
-/// Everything that is wrong, a line each.
-pub fn load_certificates(
+fn load_certificates(
     config: &Config,
     places: &Places,
     source: &dyn ConfigSource,
@@ -83,11 +114,12 @@ pub fn load_certificates(
 struct Reader<'a> {
     source: &'a dyn ConfigSource,
     places: &'a Places,
+    digest: Sha256,
 }
 
 impl Reader<'_> {
     fn lines<T>(
-        &self,
+        &mut self,
         file: &Path,
         key: &str,
         parse: impl Fn(&[u8]) -> Result<T, Vec<LineError>>,
@@ -95,6 +127,8 @@ impl Reader<'_> {
         let bytes = self.source.read(file).map_err(|error| {
             vec![format!("{}: {} cannot be read: {error}", self.places.show(key), file.display())]
         })?;
+        self.digest.update((bytes.len() as u64).to_le_bytes());
+        self.digest.update(&bytes);
         parse(&bytes)
             .map_err(|errors| errors.iter().map(|error| format!("{}:{error}", file.display())).collect())
     }

@@ -14,5 +14,9 @@ mod tool;
 mod authority;
 #[path = "security/certificates.rs"]
 mod certificates;
+#[path = "security/logins.rs"]
+mod logins;
+#[path = "security/reload.rs"]
+mod reload;
 #[path = "security/websocket.rs"]
 mod websocket;

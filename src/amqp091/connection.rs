@@ -174,6 +174,19 @@ impl Connection {
         self.certified_user = Some(user);
     }
 
+    /// Whether a certificate proves the user name that it logged in with.
+    #[must_use]
+    pub fn is_vouched_for(&self) -> bool {
+        self.certified_user.is_some()
+            && self.certified_user.as_deref() == self.user()
+            && &*self.mechanism == "EXTERNAL"
+    }
+
+    /// Whether a client without a name may enter, from now on.
+    pub const fn set_allow_anonymous(&mut self, allow_anonymous: bool) {
+        self.allow_anonymous = allow_anonymous;
+    }
+
     /// Handles the frame at the front of `bytes`: answers how many bytes it took, how many a frame that is not whole
     /// needs, and what follows.
     pub fn handle(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> (usize, usize, Next) {

@@ -51,6 +51,7 @@ impl Broker {
                 Some(index) => *index,
                 None => self.create_collection(now, plan),
             };
+            self.end_filters(index, |filter| plan.filters.iter().any(|(planned, _)| **planned == *filter));
             let Some(queue) = self.queue_mut(index) else { continue };
             queue.bounds = plan.bounds;
             for (filter, durable) in &plan.filters {
@@ -64,8 +65,24 @@ impl Broker {
             }
             self.keep_queue_bounds(now, index);
         }
-        for index in self.collections.values().copied().collect::<Vec<_>>() {
+        let known: Vec<_> = self.collections.iter().map(|(name, index)| (name.clone(), *index)).collect();
+        for (name, index) in known {
+            if !plans.iter().any(|plan| *plan.name == *name) {
+                self.end_filters(index, |_| false);
+            }
             self.end_if_unwanted(now, index);
+        }
+    }
+
+    /// Ends the subscriptions of a collection that no route asks for any more; messages that they brought stay.
+    fn end_filters(&mut self, index: QueueIndex, is_planned: impl Fn(&str) -> bool) {
+        let Some(queue) = self.queue_mut(index) else { return };
+        let gone: Vec<Box<str>> = queue.subscriptions.keys().filter(|f| !is_planned(f)).cloned().collect();
+        for filter in gone {
+            if let Some(queue) = self.queue_mut(index) {
+                queue.subscriptions.remove(&filter);
+            }
+            self.index.remove(mqtt_levels(&filter), index.0);
         }
     }
 

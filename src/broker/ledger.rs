@@ -418,6 +418,13 @@ impl Ledger {
     }
 
     /// Bytes written since the budget began, for `status`.
+    pub fn set_budget(&mut self, now: Mono, bytes_per_day: Option<u64>) {
+        let mut budget = FlashBudget::new(bytes_per_day, now);
+        budget.written = self.budget.written;
+        self.budget = budget;
+    }
+
+    /// What was spent of the day's bytes.
     pub const fn budget(&self) -> &FlashBudget {
         &self.budget
     }

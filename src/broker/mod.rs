@@ -24,6 +24,7 @@ pub mod mutation;
 mod named;
 mod publish;
 mod queue;
+mod reconfigure;
 mod recovery;
 mod retained;
 mod rewrite;

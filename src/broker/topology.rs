@@ -12,7 +12,7 @@ use super::exchange::{
 };
 use super::ledger::Urgency;
 use super::named::{Named, QueueOptions, ReadyOverflow};
-use super::queue::{Overflow, Queue, QueueIndex, QueueKind};
+use super::queue::{Overflow, Queue, QueueBounds, QueueIndex, QueueKind};
 use super::rows::RecordKey;
 use super::topology_rows::{BindingRecord, RecordedTarget};
 use super::{Broker, Event, Gate};
@@ -280,16 +280,22 @@ impl Broker {
         Ok((index, Gate::Batch(batch)))
     }
 
-    fn insert_named(&mut self, name: &str, named: Named, durable: bool) -> QueueIndex {
-        let id = self.ledger.queue_id();
-        let hidden = named.delays.is_some();
+    /// The bounds of a named queue: its own choice of overflow comes first.
+    pub(super) fn bounds_of_named(&self, name: &str, named: Option<&Named>) -> QueueBounds {
         let mut bounds = self.named_bounds_of(name);
-        if let Some(overflow) = named.settings().overflow {
+        if let Some(overflow) = named.and_then(|named| named.settings().overflow) {
             bounds.overflow = match overflow {
                 ReadyOverflow::DropOldest => Overflow::DropOldest,
                 ReadyOverflow::Reject | ReadyOverflow::RejectDeadLetter => Overflow::Reject,
             };
         }
+        bounds
+    }
+
+    fn insert_named(&mut self, name: &str, named: Named, durable: bool) -> QueueIndex {
+        let id = self.ledger.queue_id();
+        let hidden = named.delays.is_some();
+        let bounds = self.bounds_of_named(name, Some(&named));
         let mut queue = Queue::new(id, name.into(), durable, bounds);
         queue.kind = QueueKind::Named;
         queue.named = Some(Box::new(named));

@@ -6,6 +6,7 @@
 mod check_config;
 mod collection;
 mod plot;
+mod reload;
 mod status;
 mod table;
 mod user;
@@ -23,6 +24,7 @@ use crate::config::{Config, ConfigSource};
 
 pub use check_config::check_config;
 pub use collection::{CollectionCommand, IngestTest, Show, Shower, ingest_test};
+pub use reload::render_reload;
 pub use status::render_status;
 pub use user::{UserAction, UserCommand, user};
 
@@ -42,6 +44,10 @@ pub enum Invocation {
         config: Option<PathBuf>,
         json: bool,
         check: bool,
+    },
+    /// Have the running gateway read its configuration anew.
+    Reload {
+        config: Option<PathBuf>,
     },
     User {
         config: Option<PathBuf>,
@@ -113,7 +119,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Invocation {
 /// Writing failed: whoever reads has gone away.
 pub fn run_local(invocation: &Invocation, io: &mut Io<'_>) -> io::Result<Option<Exit>> {
     Ok(Some(match invocation {
-        Invocation::Run { .. } | Invocation::Status { .. } | Invocation::Collection { .. } => {
+        Invocation::Run { .. }
+        | Invocation::Status { .. }
+        | Invocation::Reload { .. }
+        | Invocation::Collection { .. } => {
             return Ok(None);
         }
         Invocation::IngestTest(test) => match Config::load(test.config.as_deref(), io.files) {
@@ -156,6 +165,7 @@ fn invocation(matches: &ArgMatches) -> Invocation {
         Some(("status", verb)) => {
             Invocation::Status { config, json: verb.get_flag("json"), check: verb.get_flag("check") }
         }
+        Some(("reload", _)) => Invocation::Reload { config },
         Some(("user", verb)) => match verb.subcommand() {
             Some((action, arguments)) => {
                 Invocation::User { config, command: user_command(action, arguments) }

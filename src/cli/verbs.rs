@@ -74,7 +74,7 @@ const WHERE: Argument = Argument {
     summary: "Condition such as \"value >= 25 and unit = 'C'\"; and, or, not, exists(field), contains",
 };
 
-pub(super) const VERBS: [Verb; 11] = [
+pub(super) const VERBS: [Verb; 12] = [
     Verb { name: "run", summary: "Run the gateway (the default)", arguments: &[], verbs: &[] },
     Verb {
         name: "check-config",
@@ -97,6 +97,12 @@ pub(super) const VERBS: [Verb; 11] = [
                 summary: "For monitoring: exit 0 when healthy, 1 when not, 3 when unreachable",
             },
         ],
+        verbs: &[],
+    },
+    Verb {
+        name: "reload",
+        summary: "Have the running gateway read its configuration anew: all of it or, when something is wrong, nothing",
+        arguments: &[],
         verbs: &[],
     },
     Verb {

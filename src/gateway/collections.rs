@@ -14,7 +14,7 @@ use crate::time::Now;
 const READING_BYTES_MIN: u64 = 128;
 
 /// The collections' part of the configuration. `flash_quota_bytes` is what the store grants; readings have a quarter.
-fn collection_plans(config: &Config, flash_quota_bytes: u64) -> Vec<CollectionPlan> {
+pub(super) fn collection_plans(config: &Config, flash_quota_bytes: u64) -> Vec<CollectionPlan> {
     let mut filters: BTreeMap<&str, Vec<(Box<str>, bool)>> = BTreeMap::new();
     for route in &config.routes {
         let durable = route.durability == Durability::Ack;
@@ -47,6 +47,19 @@ pub(super) fn keep_intervals(config: &Config) -> BTreeMap<Box<str>, Duration> {
 /// How the series store is to be opened.
 #[must_use]
 pub fn series_options(config: &Config, start: Start, seed: u64) -> SeriesOptions {
+    SeriesOptions {
+        bytes_max: config.storage.series_bytes_max,
+        reserve_free: config.storage.reserve_free,
+        quarantine: config.storage.on_corrupt == OnCorrupt::Quarantine,
+        collections: collection_rules(config),
+        start,
+        seed,
+    }
+}
+
+/// How long and how much of each collection is kept.
+#[must_use]
+pub fn collection_rules(config: &Config) -> BTreeMap<Box<str>, Rules> {
     let rules = config.collections.iter().map(|(name, collection)| {
         let retention = collection.retention.map(|kept| i64::try_from(kept.as_millis()).unwrap_or(i64::MAX));
         let rules = Rules {
@@ -56,14 +69,7 @@ pub fn series_options(config: &Config, start: Start, seed: u64) -> SeriesOptions
         };
         (name.as_str().into(), rules)
     });
-    SeriesOptions {
-        bytes_max: config.storage.series_bytes_max,
-        reserve_free: config.storage.reserve_free,
-        quarantine: config.storage.on_corrupt == OnCorrupt::Quarantine,
-        collections: rules.collect(),
-        start,
-        seed,
-    }
+    rules.collect()
 }
 
 /// The row log as it was found.

@@ -42,7 +42,6 @@ pub(super) struct Endpoint {
     pub protocol: ProtocolEndpoint,
     pub peer: Box<str>,
     /// See [`Accept::listener`].
-    #[expect(dead_code, reason = "reload uses it, which comes next")]
     pub listener: u16,
     /// Input that is no whole packet yet, or may not be handled yet.
     pub input: Vec<u8>,

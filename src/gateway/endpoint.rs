@@ -182,6 +182,22 @@ impl ProtocolEndpoint {
         }
     }
 
+    /// Whether a client without a name may enter, from now on.
+    pub const fn set_allow_anonymous(&mut self, allow_anonymous: bool) {
+        match self {
+            Self::Mqtt(connection) => connection.set_allow_anonymous(allow_anonymous),
+            Self::Amqp091(connection) => connection.set_allow_anonymous(allow_anonymous),
+        }
+    }
+
+    /// True when its certificate proves its user name.
+    pub fn is_vouched_for(&self) -> bool {
+        match self {
+            Self::Mqtt(connection) => connection.is_vouched_for(),
+            Self::Amqp091(connection) => connection.is_vouched_for(),
+        }
+    }
+
     /// The end of a connection that the operator ends.
     pub const fn kicked(&self) -> End {
         match self {

@@ -51,10 +51,7 @@ impl Gateway {
                 self.renew_deadline(id);
             }
             Next::Verify { challenge, password } => {
-                if let Some(endpoint) = self.connections.get_mut(id) {
-                    endpoint.pause = Pause::Verifying;
-                }
-                self.outputs.push_back(Output::VerifyPassword { connection: id, challenge, password });
+                self.check_password(now, id, challenge, password);
             }
             Next::Congested => {
                 self.congested.push(id);
@@ -142,7 +139,7 @@ impl Gateway {
         act: impl FnOnce(&mut Connection, &mut Context<'_>) -> T,
     ) -> Option<T> {
         let connection = self.connections.get_mut(id)?.protocol.as_amqp091_mut()?;
-        let verified = |name: &str, password: &[u8]| self.verified.knows(now.mono, name, password);
+        let verified = |name: &str, password: &[u8]| self.logins.knows(now.mono, name, password);
         let mut context = Context {
             now,
             broker: &mut self.broker,

@@ -11,18 +11,20 @@ mod endpoint;
 mod figures;
 mod frames;
 mod interop;
+mod logins;
 mod operating;
 mod packets;
 mod policy;
 mod publishing;
 mod readings;
+mod reconfigure;
 mod status;
 mod system_topics;
 mod tally;
 
 use std::collections::VecDeque;
 
-pub use collections::{LogState, reconcile_series, series_options};
+pub use collections::{LogState, collection_rules, reconcile_series, series_options};
 pub use connections::{Accept, ConnectionStatus, Protocol};
 use connections::{Connections, Endpoint, Pause};
 use deadlines::Deadlines;
@@ -31,6 +33,8 @@ use endpoint::ProtocolEndpoint;
 pub use figures::{
     ClassFigures, Facts, Figures, ListenerFacts, StoreCondition, StoreFigures, age_ms, fill, full_in_s,
 };
+pub use logins::LoginPolicy;
+use logins::Logins;
 pub use policy::{GatewayPolicy, broker_policy};
 use publishing::DirectAnswers;
 pub use publishing::{DirectPublish, PublishRefused, Ticket};
@@ -56,6 +60,8 @@ pub enum Output {
     VerifyPassword { connection: ConnectionId, challenge: Challenge, password: Box<[u8]> },
     /// Send what the connection's output holds, then close it.
     Close { connection: ConnectionId, end: End },
+    /// A user name is refused at the connection's address for a while, whatever its password: for the log.
+    LockedOut { connection: ConnectionId },
     /// The connection may be read again.
     Read { connection: ConnectionId },
     /// A client has joined: for the log.
@@ -91,7 +97,7 @@ pub struct Gateway {
     congested: Vec<ConnectionId>,
     /// Connections whose reply has left and whose kept input may be handled.
     replied: Vec<ConnectionId>,
-    verified: policy::VerifiedCache,
+    logins: Logins,
     system_topics: SystemTopics,
     readings: Readings,
     random: crate::random::Random,
@@ -121,7 +127,7 @@ impl Gateway {
         broker.read_messages_with(interop::READER);
         let readings = Readings::recovered(&broker);
         Self {
-            verified: policy::VerifiedCache::new(seed),
+            logins: Logins::new(LoginPolicy::default(), seed),
             policy,
             users,
             acl,
@@ -200,29 +206,6 @@ impl Gateway {
         let Some(endpoint) = self.connections.get(id) else { return };
         let end = endpoint.protocol.peer_closed();
         self.end(now, id, end);
-    }
-
-    /// A password was checked.
-    pub fn verified(&mut self, now: Now, id: ConnectionId, genuine: bool, password: &[u8]) {
-        let Some(endpoint) = self.connections.get_mut(id) else { return };
-        if endpoint.pause != Pause::Verifying {
-            return;
-        }
-        endpoint.pause = Pause::None;
-        if genuine && let Some(name) = endpoint.protocol.identity().username {
-            self.verified.remember(now.mono, name, password);
-        }
-        if endpoint.protocol.as_mqtt().is_none() {
-            self.verified_frames(now, id, genuine);
-            self.handle_kept(now, id);
-            self.resume_reading(id);
-            return;
-        }
-        let next = self.with_context(now, id, |connection, context| connection.verified(context, genuine));
-        self.go_on(now, id, next);
-        self.drain(now);
-        self.handle_kept(now, id);
-        self.resume_reading(id);
     }
 
     /// The driver has sent `count` bytes of the connection's output.
@@ -325,6 +308,7 @@ impl Gateway {
                 self.mark_dirty(now, id);
             }
         }
+        self.refuse_logins(now);
         self.publish_system_topics(now);
         self.drain(now);
     }
@@ -393,6 +377,7 @@ impl Gateway {
             self.deadlines.next(),
             self.system_topics.next(),
             self.readings_deadline(),
+            self.logins.next(),
         ]
         .into_iter()
         .flatten()

@@ -2,7 +2,7 @@
 
 use super::connections::Pause;
 use super::endpoint::{End, ProtocolEndpoint};
-use super::{Gateway, Output, Tally};
+use super::{Gateway, Tally};
 use crate::ids::ConnectionId;
 use crate::limits;
 use crate::mqtt::codec::{self, ConnectReturnCode, ControlPacket, Decoded, Fault, encode_connack};
@@ -69,10 +69,7 @@ impl Gateway {
         match next {
             None | Some(Next::Continue) => {}
             Some(Next::Verify { challenge, password }) => {
-                if let Some(endpoint) = self.connections.get_mut(id) {
-                    endpoint.pause = Pause::Verifying;
-                }
-                self.outputs.push_back(Output::VerifyPassword { connection: id, challenge, password });
+                self.check_password(now, id, challenge, password);
             }
             Some(Next::End(end)) => self.end(now, id, End::Mqtt(end)),
         }
@@ -86,7 +83,7 @@ impl Gateway {
         act: impl FnOnce(&mut Connection, &mut Context<'_>) -> T,
     ) -> Option<T> {
         let connection = self.connections.get_mut(id)?.protocol.as_mqtt_mut()?;
-        let verified = |name: &str, password: &[u8]| self.verified.knows(now.mono, name, password);
+        let verified = |name: &str, password: &[u8]| self.logins.knows(now.mono, name, password);
         let mut context = Context {
             now,
             broker: &mut self.broker,

@@ -1,16 +1,12 @@
-//! What the configuration means to the machine, and the short memory of verified passwords.
+//! What the configuration means to the machine.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
 use crate::broker;
-use crate::collections::{self, Map};
 use crate::config::{self, Config};
 use crate::limits;
-use crate::time::Mono;
 
 /// What the protocol side needs to know.
 #[derive(Clone, Debug)]
@@ -80,47 +76,5 @@ fn bounds(bounds: &config::QueueBounds) -> broker::QueueBounds {
             config::Overflow::DropOldest => broker::Overflow::DropOldest,
             config::Overflow::Reject => broker::Overflow::Reject,
         },
-    }
-}
-
-/// A verified password is believed for ten minutes, so that reconnecting clients cost no hash each.
-const VERIFIED_FOR: Duration = Duration::from_secs(600);
-const VERIFIED_MAX: usize = 1024;
-
-/// Names and passwords that were verified lately, as keyed digests: no password is kept.
-#[derive(Debug)]
-pub(super) struct VerifiedCache {
-    key: u64,
-    until: Map<[u8; 32], Mono>,
-}
-
-impl VerifiedCache {
-    pub fn new(seed: u64) -> Self {
-        Self { key: seed.rotate_left(17) ^ 0x5bd1_e995, until: collections::map(seed) }
-    }
-
-    pub fn remember(&mut self, now: Mono, name: &str, password: &[u8]) {
-        if self.until.len() >= VERIFIED_MAX {
-            self.until.retain(|_, until| *until > now);
-        }
-        if self.until.len() < VERIFIED_MAX {
-            self.until.insert(self.digest(name, password), now + VERIFIED_FOR);
-        }
-    }
-
-    pub fn knows(&self, now: Mono, name: &str, password: &[u8]) -> bool {
-        if self.until.is_empty() {
-            return false;
-        }
-        self.until.get(&self.digest(name, password)).is_some_and(|until| *until > now)
-    }
-
-    fn digest(&self, name: &str, password: &[u8]) -> [u8; 32] {
-        let mut digest = Sha256::new();
-        digest.update(self.key.to_le_bytes());
-        digest.update((name.len() as u64).to_le_bytes());
-        digest.update(name);
-        digest.update(password);
-        digest.finalize().into()
     }
 }

@@ -4,7 +4,7 @@
 //! A flush costs some ten pages however little it holds. So a route with an interval has its readings written to the
 //! row log when the interval is over, which costs one, and they are flushed with all others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +65,16 @@ pub(super) struct Readings {
 }
 
 impl Readings {
+    /// Forgets the collections that are gone: the next may get the place of one.
+    pub fn retain(&mut self, broker: &Broker) {
+        let lives: BTreeSet<QueueIndex> = broker.collections().map(|(index, _)| index).collect();
+        self.names.retain(|index, _| lives.contains(index));
+        self.due.retain(|index, _| lives.contains(index));
+        self.keep_due.retain(|index, _| lives.contains(index));
+        self.forgotten.retain(|index, _| lives.contains(index));
+        self.recovered.retain(|index, _| lives.contains(index));
+    }
+
     /// At the start: what the broker's collections hold now was in the row log.
     pub fn recovered(broker: &Broker) -> Self {
         let end = |index| broker.oldest_reading(index) + u64::from(broker.unsettled_readings(index).0);

@@ -82,6 +82,7 @@ pub fn respond(gateway: &mut Gateway, now: Now, call: &Call) -> Option<Response>
         Operation::Status
         | Operation::Metrics
         | Operation::PurgeQueue
+        | Operation::Reload
         | Operation::Publish
         | Operation::Collections
         | Operation::Collection

@@ -19,6 +19,7 @@ pub enum Operation {
     KickClient,
     Losses,
     Denials,
+    Reload,
     Publish,
     Collections,
     Collection,
@@ -123,7 +124,7 @@ const fn json(operation: Operation, path: &'static str, name: &'static str, summ
 }
 
 /// All routes.
-pub static ROUTES: [Route; 18] = [
+pub static ROUTES: [Route; 19] = [
     Route {
         operation: Operation::Health,
         path: "/healthz",
@@ -217,6 +218,17 @@ pub static ROUTES: [Route; 18] = [
     Route {
         access: Access::Operator,
         ..json(Operation::Denials, "/api/v1/denials", "denials", "What clients were not allowed to do")
+    },
+    Route {
+        operation: Operation::Reload,
+        method: "POST",
+        path: "/api/v1/reload",
+        access: Access::Operator,
+        name: "reload",
+        summary: "Reads the configuration and its files anew and takes them over, as a whole or not at all",
+        answer: Answer::Json,
+        errors: &[BAD_PARAMETER, (422, "What is wrong, in errors; nothing has changed")],
+        ..PLAIN
     },
     Route {
         operation: Operation::Publish,

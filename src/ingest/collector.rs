@@ -63,6 +63,12 @@ impl Collector {
         Self { routes, origins: BTreeMap::new(), lanes: BTreeMap::new() }
     }
 
+    /// New routes: what a topic is tagged with is decided anew.
+    pub fn set_routes(&mut self, routes: Vec<Route>) {
+        self.routes = routes;
+        self.origins.clear();
+    }
+
     /// Makes a reading of a message and gives it to the store.
     pub fn take(&mut self, taken: Taken, store: &mut SeriesStore) {
         self.judge(&taken);

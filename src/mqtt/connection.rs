@@ -190,6 +190,17 @@ impl Connection {
         self.is_vouched_for = true;
     }
 
+    /// Whether a certificate proves the user name.
+    #[must_use]
+    pub const fn is_vouched_for(&self) -> bool {
+        self.is_vouched_for
+    }
+
+    /// Whether a client without a name may enter, from now on.
+    pub const fn set_allow_anonymous(&mut self, allow_anonymous: bool) {
+        self.allow_anonymous = allow_anonymous;
+    }
+
     /// Handles one packet.
     pub fn handle(&mut self, context: &mut Context<'_>, packet: ControlPacket<'_>) -> Next {
         self.last_received = context.now.mono;

@@ -46,6 +46,7 @@ pub(super) async fn answer(
     match call.route.operation {
         Operation::Publish => whole(publish(core, call, caller, request).await),
         Operation::PurgeQueue => whole(purge(core, call).await),
+        Operation::Reload => whole(reload(core).await),
         Operation::Metrics => whole(show_metrics(core, call).await),
         Operation::Status => whole(status(core).await),
         _ => {
@@ -120,6 +121,19 @@ async fn purge(core: &Rc<Core>, call: &Call) -> Response {
             Response::json(200, &json!({ "purged": count }))
         }
         Some(_) => Response::error(503, "the flash does not take it now; it is purged once it does"),
+    }
+}
+
+async fn reload(core: &Rc<Core>) -> Response {
+    let Some(reloader) = core.reloader() else {
+        return Response::error(503, "the gateway is starting");
+    };
+    match reloader.reload(core).await {
+        Ok(done) => Response::json(
+            200,
+            &json!({ "changed": done.changed, "needs_restart": done.restart, "connections_ended": done.ended }),
+        ),
+        Err(errors) => Response::json(422, &json!({ "error": errors.first(), "errors": errors })),
     }
 }
 

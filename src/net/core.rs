@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::clock::Clock;
 use super::http::{BODIES_MAX, QUERIES_MAX};
 use super::layers::Layers;
+use super::reload::Reloader;
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::stream::Stream;
@@ -58,6 +59,7 @@ pub(super) struct Core {
     /// HTTP requests that wait until something is on flash.
     kept: RefCell<HashMap<Ticket, oneshot::Sender<()>>>,
     passwords: PasswordWorkers,
+    reloader: RefCell<Option<Rc<Reloader>>>,
     /// Reads that brought something since the last round.
     reads: Cell<u32>,
     /// Asks for a round.
@@ -96,9 +98,27 @@ impl Core {
             body_room: Semaphore::new(BODIES_MAX),
             kept: RefCell::new(HashMap::new()),
             passwords,
+            reloader: RefCell::new(None),
             reads: Cell::new(0),
             wake: Notify::new(),
         })
+    }
+
+    /// The way to new settings, once there is one.
+    pub fn set_reloader(&self, reloader: Rc<Reloader>) {
+        self.reloader.replace(Some(reloader));
+    }
+
+    /// The way to new settings.
+    pub fn reloader(&self) -> Option<Rc<Reloader>> {
+        self.reloader.borrow().clone()
+    }
+
+    /// The connections that have layers between their socket and the gateway.
+    pub fn layered(&self) -> Vec<(ConnectionId, Rc<Socket>)> {
+        let sockets = self.sockets.borrow();
+        let layered = sockets.iter().filter(|(_, socket)| socket.layers.borrow().is_some());
+        layered.map(|(id, socket)| (*id, Rc::clone(socket))).collect()
     }
 
     /// A connection's socket joins; `reader` is the task that reads it.
@@ -246,6 +266,16 @@ impl Core {
         match output {
             Output::VerifyPassword { connection, challenge, password } => {
                 self.passwords.verify(connection, challenge, password);
+            }
+            Output::LockedOut { connection } => {
+                let gateway = self.gateway.borrow();
+                if let Some(client) = gateway.client(connection) {
+                    tracing::warn!(
+                        user = client.user_name.as_deref(),
+                        peer = %client.peer,
+                        "locked out after too many wrong passwords"
+                    );
+                }
             }
             Output::Read { connection } => {
                 if let Some(socket) = self.socket(connection) {

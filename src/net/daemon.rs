@@ -18,17 +18,18 @@ use super::clock::Clock;
 use super::core::Core;
 use super::http::{self, Door};
 use super::listeners::{BindError, Listeners};
+use super::reload::Reloader;
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
 use super::{collections, identity};
 use crate::broker::Recovered;
 use crate::config::OnCorrupt;
-use crate::gateway::{Facts, Gateway, GatewayPolicy, broker_policy};
+use crate::gateway::{Facts, Gateway, GatewayPolicy, LoginPolicy, broker_policy};
 use crate::ingest::Collector;
 use crate::message::record::{Reader, put_bytes};
 use crate::series::SeriesStore;
-use crate::settings::Settings;
+use crate::settings::{Settings, SettingsSource};
 use crate::store::{self, FileDisk, FolderError, OpenError, Store, StoreError, StoreOptions};
 
 /// The collections' store, and what gives it readings.
@@ -95,11 +96,11 @@ impl RunError {
     }
 }
 
-/// Runs the gateway with these settings until SIGTERM or SIGINT.
+/// Runs the gateway with these settings until SIGTERM or SIGINT; SIGHUP has them read again from `source`.
 ///
 /// # Errors
 /// Whatever keeps it from starting.
-pub fn run(settings: Settings) -> Result<(), RunError> {
+pub fn run(source: SettingsSource, settings: Settings) -> Result<(), RunError> {
     let config = &settings.config;
     let clock = Clock::start();
     let disk = FileDisk::new(&config.storage.path).map_err(RunError::Folder)?;
@@ -110,7 +111,7 @@ pub fn run(settings: Settings) -> Result<(), RunError> {
         .build()
         .map_err(RunError::System)?;
     let local = LocalSet::new();
-    let ran = local.block_on(&runtime, serve(settings, clock, store, gateway, series));
+    let ran = local.block_on(&runtime, serve((source, settings), clock, store, gateway, series));
     runtime.shutdown_background();
     ran
 }
@@ -176,6 +177,7 @@ fn start_gateway(
     let policy = GatewayPolicy::new(config, identity::gateway_id(&config.gateway.id));
     let (users, acl) = (settings.users.clone(), settings.acl.clone());
     let mut gateway = Gateway::new(policy, users, acl, broker, summary, seed, began);
+    gateway.set_login_policy(LoginPolicy::new(&config.auth));
     gateway.set_facts(Facts {
         recovery_ms: u64::try_from(took_ms).unwrap_or(u64::MAX),
         last_stop,
@@ -186,7 +188,7 @@ fn start_gateway(
 }
 
 async fn serve(
-    settings: Settings,
+    (source, settings): (SettingsSource, Settings),
     clock: Clock,
     store: Store,
     gateway: Gateway,
@@ -217,6 +219,9 @@ async fn serve(
     });
     spawn_local(keep_watch(Rc::clone(&core)));
     listeners.commit(&core, prepared);
+    let reloader = Reloader::new(source, settings, Rc::clone(&listeners));
+    reloader.start(&core).map_err(RunError::System)?;
+    core.set_reloader(reloader);
     spawn_local(accept_control(Rc::clone(&core), control, http_room));
     core.kick();
     tokio::select! {

@@ -51,7 +51,6 @@ pub(super) enum Door {
 #[derive(Debug)]
 pub(super) struct Visitor {
     /// The other end.
-    #[expect(dead_code, reason = "reload uses it, which comes next")]
     pub peer: Box<str>,
     /// The user name that its certificate proves.
     pub user: Option<String>,
@@ -110,7 +109,7 @@ async fn authorize(
 ) -> Result<Option<String>, Response> {
     let name = match &visitor.user {
         Some(name) => name.clone(),
-        None if core.gateway.borrow().users().is_some() => log_in(core, headers).await?,
+        None if core.gateway.borrow().users().is_some() => log_in(core, visitor, headers).await?,
         None if is_local(headers) => return Ok(None),
         None => {
             return Err(Response::error(
@@ -129,13 +128,36 @@ async fn authorize(
 }
 
 /// The user whose name and password came with a request.
-async fn log_in(core: &Rc<Core>, headers: &HeaderMap) -> Result<String, Response> {
+async fn log_in(core: &Rc<Core>, visitor: &Visitor, headers: &HeaderMap) -> Result<String, Response> {
     let unauthorized = || Response::error(401, "a user name and password are needed");
     let (name, password) = credentials(headers).ok_or_else(unauthorized)?;
-    let challenge =
-        core.gateway.borrow().users().and_then(|users| users.challenge(&name)).ok_or_else(unauthorized)?;
-    let genuine = spawn_blocking(move || challenge.verify(password.as_bytes())).await.unwrap_or(false);
-    if genuine { Ok(name) } else { Err(unauthorized()) }
+    let pair = (name.as_str(), &*visitor.peer);
+    let now = core.clock.get().now();
+    let challenge = core.gateway.borrow().password_challenge(now, pair, password.as_bytes());
+    let challenge = match challenge {
+        Ok(None) => return Ok(name),
+        Ok(challenge) => challenge,
+        Err(()) => None,
+    };
+    let genuine = match challenge {
+        Some(challenge) => {
+            let given = password.clone();
+            let genuine = spawn_blocking(move || challenge.verify(given.as_bytes())).await.unwrap_or(false);
+            let now = core.clock.get().now();
+            let locked = core.gateway.borrow_mut().password_checked(now, pair, password.as_bytes(), genuine);
+            if locked {
+                tracing::warn!(user = %name, peer = %visitor.peer, "locked out after too many wrong passwords");
+            }
+            genuine
+        }
+        None => false,
+    };
+    if genuine {
+        return Ok(name);
+    }
+    let delay = core.gateway.borrow().failed_delay();
+    tokio::time::sleep(delay).await;
+    Err(unauthorized())
 }
 
 fn credentials(headers: &HeaderMap) -> Option<(String, String)> {

@@ -132,7 +132,6 @@ impl Layers {
     }
 
     /// The TLS layer.
-    #[expect(dead_code, reason = "reload uses it, which comes next")]
     pub const fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }

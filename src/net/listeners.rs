@@ -200,7 +200,6 @@ impl Listeners {
     }
 
     /// Whether nameless clients may enter, by the number of each listener that there ever was.
-    #[expect(dead_code, reason = "reload uses it, which comes next")]
     pub fn anonymous(&self) -> Vec<bool> {
         let active = self.active();
         let may = |index: usize| {

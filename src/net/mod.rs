@@ -19,6 +19,7 @@ mod layers;
 mod listeners;
 pub mod logging;
 mod process;
+mod reload;
 mod series_thread;
 mod store_thread;
 mod stream;

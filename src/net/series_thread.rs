@@ -3,6 +3,7 @@
 //! A flush that failed is tried again with growing pauses until it succeeds; everything else goes on meanwhile, and
 //! the readings wait in the row log. A query runs on a thread of its own and asks here for snapshots only.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -11,12 +12,14 @@ use serde_json::Value;
 use tokio::sync::mpsc as to_core;
 use tokio::sync::oneshot;
 
-use crate::gateway::SeriesRequest;
+use crate::config::Config;
+use crate::gateway::{SeriesRequest, collection_rules};
 use crate::http::metrics::SeriesFigures;
+use crate::ingest::route::Route;
 use crate::ingest::{Collector, Taken, overview};
 use crate::series::{
-    FlushTo, Format, Item, Query, QueryError, SeriesStore, Snapshot, Source, Writer, put_json, run, takes,
-    wants,
+    FlushTo, Format, Item, Query, QueryError, Rules, SeriesStore, Snapshot, Source, Writer, put_json, run,
+    takes, wants,
 };
 
 /// Pause before a flush is tried again; it doubles up to [`PAUSE_MAX`].
@@ -44,6 +47,8 @@ enum Request {
     Series(Vec<SeriesRequest>),
     Snapshot(Box<Query>, mpsc::SyncSender<Result<Option<Snapshot>, QueryError>>),
     Follow(Box<Query>, to_core::Sender<Piece>),
+    /// New routes, and how long and how much of each collection is kept.
+    Reconfigure(Vec<Route>, BTreeMap<Box<str>, Rules>),
     Overview(Option<String>, oneshot::Sender<Option<Value>>),
     Figures(oneshot::Sender<SeriesFigures>),
     Delete(Box<Query>, oneshot::Sender<Result<u64, String>>),
@@ -147,6 +152,11 @@ impl SeriesThread {
         answer.await.unwrap_or_else(|_| Err("the gateway is stopping".to_owned()))
     }
 
+    /// Takes new settings.
+    pub fn reconfigure(&self, config: &Config) {
+        self.send(Request::Reconfigure(config.routes.clone(), collection_rules(config)));
+    }
+
     /// Has the file closed; the answer is [`SeriesAnswer::Closed`].
     pub fn close(&self) {
         self.send(Request::Close);
@@ -192,6 +202,10 @@ impl Owner {
             match request {
                 Ok(Request::Series(requests)) => requests.into_iter().for_each(|request| self.act(request)),
                 Ok(Request::Snapshot(query, reply)) => drop(reply.send(self.store.snapshot(&query))),
+                Ok(Request::Reconfigure(routes, rules)) => {
+                    self.collector.set_routes(routes);
+                    self.store.set_rules(rules);
+                }
                 Ok(Request::Follow(query, pieces)) => self.followers.push((query, pieces)),
                 Ok(Request::Overview(name, reply)) => {
                     let shown = match name {

@@ -377,6 +377,11 @@ impl SeriesStore {
         self.file.clone()
     }
 
+    /// How long and how much of each collection is kept, from now on.
+    pub fn set_rules(&mut self, collections: BTreeMap<Box<str>, Rules>) {
+        self.options.collections = collections;
+    }
+
     fn rules(&self, collection: &str) -> Rules {
         self.options.collections.get(collection).copied().unwrap_or_default()
     }

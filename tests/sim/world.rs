@@ -393,7 +393,12 @@ impl World {
                         link.parked = false;
                     }
                 }
-                Some(Output::Joined { .. } | Output::Kept { .. } | Output::VerifyPassword { .. }) => {}
+                Some(
+                    Output::Joined { .. }
+                    | Output::Kept { .. }
+                    | Output::VerifyPassword { .. }
+                    | Output::LockedOut { .. },
+                ) => {}
             }
         }
     }

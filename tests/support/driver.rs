@@ -542,7 +542,7 @@ impl World {
                 }
             }
             Output::Close { connection, end } => self.close(connection, &end),
-            Output::Read { .. } | Output::Joined { .. } | Output::Kept { .. } => {}
+            Output::Read { .. } | Output::Joined { .. } | Output::Kept { .. } | Output::LockedOut { .. } => {}
         }
     }
 
