@@ -32,6 +32,16 @@ pub struct LoginPolicy {
     pub lockout_for: Duration,
 }
 
+/// What to hold a login by HTTP against.
+#[derive(Debug)]
+pub enum LoginCheck {
+    /// The password was right a short while ago.
+    Known,
+    Verify(Challenge),
+    /// The pair is locked out, or there are no users: to be refused after [`Gateway::failed_delay`].
+    Refused,
+}
+
 impl LoginPolicy {
     /// From `[auth]`.
     #[must_use]
@@ -225,23 +235,16 @@ impl Gateway {
         self.resume_reading(id);
     }
 
-    /// What to hold a login by HTTP against: `Ok(None)` when the password was right a short while ago.
-    ///
-    /// # Errors
-    /// The pair is locked out, or there are no users: to be refused after [`Gateway::failed_delay`].
-    pub fn password_challenge(
-        &self,
-        now: Now,
-        pair: (&str, &str),
-        password: &[u8],
-    ) -> Result<Option<Challenge>, ()> {
+    /// What to hold a login by HTTP against.
+    pub fn password_challenge(&self, now: Now, pair: (&str, &str), password: &[u8]) -> LoginCheck {
         if self.logins.knows(now.mono, pair.0, password) {
-            return Ok(None);
+            return LoginCheck::Known;
         }
         if self.logins.is_locked(now.mono, pair) {
-            return Err(());
+            return LoginCheck::Refused;
         }
-        self.users.as_ref().and_then(|users| users.challenge(pair.0)).map(Some).ok_or(())
+        let challenge = self.users.as_ref().and_then(|users| users.challenge(pair.0));
+        challenge.map_or(LoginCheck::Refused, LoginCheck::Verify)
     }
 
     /// A login by HTTP was checked. True when the pair is locked out by it.

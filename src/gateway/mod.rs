@@ -33,8 +33,8 @@ use endpoint::ProtocolEndpoint;
 pub use figures::{
     ClassFigures, Facts, Figures, ListenerFacts, StoreCondition, StoreFigures, age_ms, fill, full_in_s,
 };
-pub use logins::LoginPolicy;
 use logins::Logins;
+pub use logins::{LoginCheck, LoginPolicy};
 pub use policy::{GatewayPolicy, broker_policy};
 use publishing::DirectAnswers;
 pub use publishing::{DirectPublish, PublishRefused, Ticket};

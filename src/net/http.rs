@@ -19,6 +19,7 @@ use tokio::task::{spawn_blocking, spawn_local};
 use super::api;
 use super::body::AnswerBody;
 use super::core::Core;
+use crate::gateway::LoginCheck;
 use crate::http::routes::Access;
 use crate::http::{self, Response};
 use crate::websocket::is_loopback_host;
@@ -133,14 +134,11 @@ async fn log_in(core: &Rc<Core>, visitor: &Visitor, headers: &HeaderMap) -> Resu
     let (name, password) = credentials(headers).ok_or_else(unauthorized)?;
     let pair = (name.as_str(), &*visitor.peer);
     let now = core.clock.get().now();
-    let challenge = core.gateway.borrow().password_challenge(now, pair, password.as_bytes());
-    let challenge = match challenge {
-        Ok(None) => return Ok(name),
-        Ok(challenge) => challenge,
-        Err(()) => None,
-    };
-    let genuine = match challenge {
-        Some(challenge) => {
+    let check = core.gateway.borrow().password_challenge(now, pair, password.as_bytes());
+    let genuine = match check {
+        LoginCheck::Known => true,
+        LoginCheck::Refused => false,
+        LoginCheck::Verify(challenge) => {
             let given = password.clone();
             let genuine = spawn_blocking(move || challenge.verify(given.as_bytes())).await.unwrap_or(false);
             let now = core.clock.get().now();
@@ -150,7 +148,6 @@ async fn log_in(core: &Rc<Core>, visitor: &Visitor, headers: &HeaderMap) -> Resu
             }
             genuine
         }
-        None => false,
     };
     if genuine {
         return Ok(name);
