@@ -138,7 +138,7 @@ fn a_bad_file_changes_nothing_and_says_why() {
                 "{sound}[listener.tls]\nkind = \"mqtt\"\nbind = \"{}\"\ntls = \"x\"\n[tls.x]\ncert = \"none.pem\"\nkey = \"none.key\"\n",
                 free_address()
             ),
-            passwords.clone(),
+            passwords,
             "none.key does not exist",
         ),
     ] {
