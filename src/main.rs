@@ -146,7 +146,8 @@ fn reload(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
 /// A gateway that systemd runs is found by users whose own state lies elsewhere.
 fn control_socket(config: &Config) -> PathBuf {
     let own = config.control_socket();
-    if own.exists() { own } else { Path::new(CONTROL_SOCKET).to_owned() }
+    let system = Path::new(CONTROL_SOCKET);
+    if own.exists() || !system.exists() { own } else { system.to_owned() }
 }
 
 fn status(config: Option<&Path>, json: bool, check: bool, io: &mut Io<'_>) -> io::Result<Exit> {

@@ -3,6 +3,7 @@
 //! `./scripts/test` installs what they need. Each test has its own daemon, state folder, ports and test CA.
 #![expect(clippy::disallowed_methods, reason = "these tests drive processes in real time")]
 #![expect(clippy::print_stderr, reason = "the daemon's log is part of a failure message")]
+#![expect(clippy::print_stdout, reason = "what was measured is told")]
 #![allow(dead_code, reason = "the support files are shared, and each test binary uses its part")]
 
 #[path = "support/daemon.rs"]
@@ -18,5 +19,7 @@ mod certificates;
 mod logins;
 #[path = "security/reload.rs"]
 mod reload;
+#[path = "security/storm.rs"]
+mod storm;
 #[path = "security/websocket.rs"]
 mod websocket;

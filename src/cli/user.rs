@@ -93,7 +93,8 @@ fn changed(config: Option<&Path>, command: &UserCommand, io: &mut Io<'_>) -> Res
     let accounts = io.files.read(Path::new("/etc/passwd")).unwrap_or_default();
     replace_private(&path, &file.text(), service_owner(&String::from_utf8_lossy(&accounts)))
         .map_err(|error| failed(format!("{}: cannot be written: {error}", path.display())))?;
-    let mut told = format!("user {name} {done} {}; a running gateway knows after a restart", path.display());
+    let mut told =
+        format!("user {name} {done} {}; a running gateway knows after `gatewayd reload`", path.display());
     if let Err(errors) = Users::parse(file.text().as_bytes()) {
         for error in errors {
             told.push_str(&format!("\n{}:{error}", path.display()));
@@ -248,7 +249,10 @@ pub(super) mod tests {
         let path = scratch.path("passwd");
         assert_eq!(
             out,
-            format!("user ada added to {}; a running gateway knows after a restart\n", path.display())
+            format!(
+                "user ada added to {}; a running gateway knows after `gatewayd reload`\n",
+                path.display()
+            )
         );
         assert!(users().entry("ada").unwrap().verify(b"first"));
 
