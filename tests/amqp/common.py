@@ -40,6 +40,15 @@ def wait_ready(ch, queue, count):
     raise AssertionError(f"{queue} holds {ready(ch, queue)} messages, not {count}")
 
 
+def until(conn, condition):
+    """Handles what comes until the condition holds, at most ten seconds; one call of pika's may take one message only."""
+    for _ in range(200):
+        if condition():
+            return
+        conn.process_data_events(0.05)
+    raise AssertionError("it never came")
+
+
 def collect(ch, queue, count, **consume):
     """The next `count` deliveries as (method, properties, body)."""
     found = []

@@ -3,7 +3,7 @@
 import time
 
 import pika
-from common import CLOSED, PERSISTENT, channel, collect, connect, drain, ready, refused, run, wait_ready
+from common import CLOSED, PERSISTENT, channel, collect, connect, drain, ready, refused, run, until, wait_ready
 
 P = pika.BasicProperties
 
@@ -129,12 +129,12 @@ def consumers():
     other.basic_consume("sac", lambda *d: second.append(d[3]), auto_ack=True)
     for n in range(4):
         ch.basic_publish("", "sac", str(n))
-    ch.connection.process_data_events(0.2)
+    until(ch.connection, lambda: len(first) == 4)
     other.connection.process_data_events(0.1)
     assert (len(first), second) == (4, [])
     ch.close()
     other.basic_publish("", "sac", "5")
-    other.connection.process_data_events(0.2)
+    until(other.connection, lambda: second)
     assert second == [b"5"]
     one = channel()
     one.queue_declare("mine")
@@ -143,7 +143,7 @@ def consumers():
     cancelled = []
     one.add_on_cancel_callback(cancelled.append)
     channel().queue_delete("mine")
-    one.connection.process_data_events(0.3)
+    until(one.connection, lambda: cancelled)
     assert len(cancelled) == 1
     low, high = channel(), channel()
     low.queue_declare("ranked")
@@ -151,8 +151,8 @@ def consumers():
     low.basic_consume("ranked", lambda *_: took.append("low"), auto_ack=True)
     high.basic_consume("ranked", lambda *_: took.append("high"), auto_ack=True, arguments={"x-priority": 5})
     low.basic_publish("", "ranked", "x")
-    low.connection.process_data_events(0.2)
-    high.connection.process_data_events(0.2)
+    until(high.connection, lambda: took)
+    low.connection.process_data_events(0.1)
     assert took == ["high"], took
 
 
@@ -186,7 +186,7 @@ def requests():
     _, properties, body = collect(server, "rpc", 1)[0]
     assert properties.reply_to.startswith("amq.rabbitmq.reply-to.")
     server.basic_publish("", properties.reply_to, body + b"-pong")
-    client.connection.process_data_events(1)
+    until(client.connection, lambda: answers)
     assert answers == [b"ping-pong"]
     ch = channel()
     for q in ("to", "cc", "bcc"):

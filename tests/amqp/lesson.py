@@ -1,7 +1,7 @@
 """The chain of custody: what each link promises, and what breaks when it is not used."""
 
 import pika
-from common import PERSISTENT, channel, collect, connect, drain, ready, refused, run, wait_ready
+from common import PERSISTENT, channel, collect, connect, drain, ready, refused, run, until, wait_ready
 
 
 def fill(ch, queue, count):
@@ -76,8 +76,9 @@ def prefetch():
     ch, watch = channel(), channel()
     fill(ch, "work.window", 10)
     ch.basic_qos(prefetch_count=3)
-    ch.basic_consume("work.window", lambda *_: None)
-    ch.connection.process_data_events(0.3)
+    taken = []
+    ch.basic_consume("work.window", lambda *delivery: taken.append(delivery))
+    until(ch.connection, lambda: len(taken) == 3)
     assert ready(watch, "work.window") == 7
     ch.close()
     wait_ready(watch, "work.window", 10)
