@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::amqp::{self, AmqpPlan, Row};
 use crate::compare;
 use crate::durable::{self, DurablePlan, SessionReport};
 use crate::idle::{self, IdlePlan};
@@ -97,6 +98,23 @@ const LOAD: &[Known] = &[
     JSON,
 ];
 
+const AMQP: &[Known] = &[
+    HOST,
+    ("port", Some("5672"), "broker's port"),
+    ("mqtt-port", Some("1883"), "its port for MQTT, for the bridge"),
+    (
+        "row",
+        Some("persistent"),
+        "persistent (confirms, manual acknowledgements), transient, or bridge (MQTT QoS 1 in)",
+    ),
+    SIZE,
+    ("window", Some("64"), "messages that are not confirmed, or not delivered where nothing is confirmed"),
+    COUNT,
+    WARM_UP,
+    PID,
+    JSON,
+];
+
 const LATENCY: &[Known] = &[
     HOST,
     PORT,
@@ -181,6 +199,7 @@ const VERBS: &[Verb] = &[
     ("idle", "memory and wake-ups of idle connections", IDLE, idle_verb),
     ("startup", "time from start to listening, memory of an idle server", STARTUP, startup_verb),
     ("ledger", "acknowledgements against deliveries over kills of the broker", LEDGER, ledger_verb),
+    ("amqp", "AMQP 0-9-1: one publisher, one queue, one consumer", AMQP, amqp_verb),
     ("sync-rate", "FILE: 64-byte appends and syncs a second on its file system", SYNC_RATE, sync_rate_verb),
     ("compare", "two brokers side by side, as a markdown table", compare::OPTIONS, compare::verb),
 ];
@@ -453,6 +472,34 @@ fn report_ledger(verdict: &Verdict) -> Report {
     }
     report.set("examples", verdict.examples.clone());
     report
+}
+
+fn amqp_verb(options: &Options) -> Result<(), Failure> {
+    let row = match options.text("row") {
+        "persistent" => Row::Persistent,
+        "transient" => Row::Transient,
+        "bridge" => Row::Bridge,
+        other => return Err(format!("--row is persistent, transient or bridge, not {other:?}").into()),
+    };
+    let plan = AmqpPlan {
+        address: options.address()?,
+        mqtt: options.address_of("mqtt-port")?,
+        row,
+        window: options.number("window")?,
+        count: options.number("count")?,
+        warm_up: options.number("warm-up")?,
+        payload_bytes: options.number("size")?,
+        pid: options.number_if_given("pid")?,
+    };
+    let done = amqp::run(&plan)?;
+    let mut report = Report::default();
+    report.set("delivered", done.delivered);
+    report.set_rounded("per_second", done.per_second());
+    report.set_rounded("client_cpu_s", done.client_cpu.total_s());
+    if let Some(cost) = done.server_cpu_s_per_million() {
+        report.set_rounded("server_cpu_s_per_million", cost);
+    }
+    Ok(report.print(options.flag("json"))?)
 }
 
 fn sync_rate_verb(options: &Options) -> Result<(), Failure> {

@@ -89,6 +89,8 @@ impl fmt::Display for End {
 #[derive(Debug)]
 pub enum Next {
     Continue,
+    /// The peer was told of a fault of its own that ends the connection.
+    Faulted,
     /// The connection has just been opened.
     Joined,
     /// Have this password checked; nothing is handled until [`Connection::verified`].
@@ -112,6 +114,9 @@ pub(super) enum State {
     Open,
     /// connection.close was sent; only its answer counts.
     Closing,
+    /// All is said. What still comes is passed over until the peer closes its socket: were the socket closed under bytes
+    /// that are on their way, the system would throw away what was said last.
+    Deaf,
     Ended,
 }
 
@@ -193,9 +198,13 @@ impl Connection {
         if self.state == State::AwaitHeader {
             return self.handle_header(context, bytes);
         }
+        if self.state == State::Deaf {
+            return (bytes.len(), 0, Next::Continue);
+        }
         let frame_bytes_max = match self.state {
             State::AwaitStartOk => FRAME_BYTES_BEFORE_LOGIN,
-            _ => self.link.frame_bytes_max,
+            // Some clients count the payload alone, which RabbitMQ lets pass.
+            _ => self.link.frame_bytes_max + FRAME_OVERHEAD_BYTES,
         };
         match codec::decode(bytes, frame_bytes_max) {
             Ok(Decoded::Incomplete { needed }) => (0, needed, Next::Continue),
@@ -210,11 +219,13 @@ impl Connection {
             Err(error) => {
                 // What follows in the input has no meaning, so the answer to a close could not be found in it.
                 let fault = Fault::from(error);
-                if self.state != State::Closing {
-                    self.send_close(&fault);
-                }
-                self.state = State::Ended;
-                (bytes.len(), 0, Next::End(End::Fault(fault.code, fault.text())))
+                let next = if self.state == State::Closing {
+                    self.state = State::Deaf;
+                    Next::Continue
+                } else {
+                    self.close_connection(context, &fault)
+                };
+                (bytes.len(), 0, next)
             }
         }
     }
@@ -286,6 +297,11 @@ impl Connection {
         }
         self.state = State::Ended;
         self.link.forget_replies();
+        self.leave(context);
+    }
+
+    /// Its consumers leave, what they have not settled goes back, its own queues end.
+    fn leave(&mut self, context: &mut Context<'_>) {
         for channel in std::mem::take(&mut self.channels).into_values() {
             channel.close(&self.link, context);
         }
@@ -443,9 +459,11 @@ impl Connection {
         };
         match (self.state, method) {
             (_, connection::Method::Close(_)) => {
+                self.leave(context);
                 self.link.send(0, &connection::CloseOk {});
-                self.state = State::Ended;
-                Ok(Next::End(End::Closed))
+                self.state = State::Deaf;
+                self.end = Some(End::Closed);
+                Ok(Next::Continue)
             }
             (State::AwaitStartOk, connection::Method::StartOk(start_ok)) => {
                 self.handle_start_ok(context, &start_ok).map_err(with_method)
@@ -559,19 +577,11 @@ impl Connection {
     }
 
     fn close_connection(&mut self, context: &mut Context<'_>, fault: &Fault) -> Next {
-        for channel in std::mem::take(&mut self.channels).into_values() {
-            channel.close(&self.link, context);
-        }
-        context.broker.end_connection(context.now, self.link.id);
+        self.leave(context);
         self.send_close(fault);
-        let end = End::Fault(fault.code, fault.text());
-        if fault.code == ReplyCode::FrameError {
-            self.state = State::Ended;
-            return Next::End(end);
-        }
-        self.state = State::Closing;
-        self.end = Some(end);
-        Next::Continue
+        self.state = if fault.code == ReplyCode::FrameError { State::Deaf } else { State::Closing };
+        self.end = Some(End::Fault(fault.code, fault.text()));
+        Next::Faulted
     }
 
     fn send_close(&mut self, fault: &Fault) {

@@ -123,7 +123,8 @@ impl Channel {
         let Some(tag) = self.handles.remove(&handle) else { return };
         self.consumers.remove(&tag);
         if link.cancel_notify {
-            link.send(self.number, &basic::Cancel { consumer_tag: &tag, no_wait: true });
+            // Who deletes a queue that it consumes learns first that it is gone: kombu takes a cancel for a fault.
+            link.send_behind_reply(self.number, &basic::Cancel { consumer_tag: &tag, no_wait: true });
         }
     }
 

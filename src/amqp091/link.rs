@@ -101,6 +101,16 @@ impl Link {
         let _fits = self.output.append(|out| encode_method(out, channel, arguments));
     }
 
+    /// Sends a method, but behind the reply that waits.
+    pub fn send_behind_reply(&mut self, channel: u16, arguments: &impl Arguments) {
+        match &mut self.held_reply {
+            Some((_, held)) => {
+                let _fits = encode_method(held, channel, arguments);
+            }
+            None => self.send(channel, arguments),
+        }
+    }
+
     /// Sends a reply when its gate is due; until then nothing else of the connection is handled.
     pub fn reply(&mut self, broker: &mut Broker, gate: Gate, channel: u16, arguments: &impl Arguments) {
         if gate.is_due(broker.persisted_batch()) {

@@ -46,6 +46,11 @@ impl Gateway {
     fn go_on_frames(&mut self, now: Now, id: ConnectionId, next: Next) -> bool {
         match next {
             Next::Continue => {}
+            Next::Faulted => {
+                self.counters.protocol_errors += 1;
+                // It has some seconds to take leave.
+                self.renew_deadline(id);
+            }
             Next::Joined => {
                 self.outputs.push_back(Output::Joined { connection: id });
                 self.renew_deadline(id);
@@ -60,8 +65,6 @@ impl Gateway {
                 }
             }
             Next::End(end) => {
-                self.counters.protocol_errors +=
-                    u64::from(matches!(end, crate::amqp091::connection::End::Fault(..)));
                 self.end(now, id, End::Amqp091(end));
                 return true;
             }
