@@ -15,8 +15,8 @@ use std::time::Duration;
 use super::channel::Channel;
 use super::codec::method::{channel, connection};
 use super::codec::{
-    self, Decoded, Frame, FrameType, Method, MethodId, PROTOCOL_HEADER, ProtocolHeader, ReplyCode,
-    encode_heartbeat,
+    self, Decoded, FRAME_OVERHEAD_BYTES, Frame, FrameType, Method, MethodId, PROTOCOL_HEADER, ProtocolHeader,
+    ReplyCode, encode_heartbeat,
 };
 use super::fault::Fault;
 pub use super::link::Context;
