@@ -360,3 +360,31 @@ fn damaged_files_do_not_pile_up() {
     let aside: Vec<_> = disk.names().into_iter().filter(|name| name.contains("redb.damaged")).collect();
     assert_eq!(aside, ["gateway.redb.damaged-4", "gateway.redb.damaged-5", "gateway.redb.damaged-6"]);
 }
+
+/// Whichever header slot is lost, and whenever the power goes meanwhile.
+#[test]
+fn a_boot_count_is_never_given_out_twice() {
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let mut disk = SimDisk::new(seed);
+        let mut highest = 0;
+        for start in 0..30 {
+            if random.one_in(4) {
+                disk.power_cut_at(random.below(20));
+            }
+            if let Ok((store, recovery)) = Store::open(disk.disk(), small()) {
+                assert!(recovery.boot > highest, "seed {seed}, start {start}: {recovery:?} after {highest}");
+                highest = recovery.boot;
+                if random.one_in(3) {
+                    drop(store.close(None));
+                }
+            }
+            disk.cut_power();
+            disk = disk.reboot();
+            if disk.len(JOURNAL) > 0 && random.one_in(2) {
+                disk.flip(JOURNAL, random.below(2) * PAGE as u64 + 10, 1);
+            }
+        }
+        assert!(highest > 10);
+    }
+}

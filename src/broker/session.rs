@@ -18,6 +18,10 @@ use crate::ids::ConnectionId;
 use crate::message::{Assurance, Message};
 use crate::time::{Mono, Now, Stamp};
 
+/// No session expires sooner after a start, or the expiry itself when that is shorter: that its client was connected
+/// when the power went is written lazily.
+const EXPIRY_GRACE: Duration = Duration::from_mins(10);
+
 /// Sessions are looked over for expiry at most this often.
 const EXPIRY_PRECISION: Duration = Duration::from_secs(1);
 
@@ -275,15 +279,21 @@ impl Broker {
     pub(super) fn expire_sessions(&mut self, now: Now) {
         self.expiry_at = None;
         let Some(expiry) = self.policy.session_expiry_max else { return };
+        let grace = expiry.min(EXPIRY_GRACE);
+        let since_start = now.mono.since(self.boot_began);
         let mut expired = Vec::new();
         for index in self.durable.values().copied().collect::<Vec<_>>() {
             let Some(queue) = self.queue(index).filter(|queue| queue.owner.is_none()) else { continue };
             let Some(detached) = queue.detached else { continue };
             let away = detached.elapsed(now, self.boot, self.boot_began);
-            if away >= expiry {
-                expired.push(index);
-            } else {
+            // The power cut may have come before the note that the client had come back.
+            let waits = detached.boot != self.boot && since_start < grace;
+            if away < expiry {
                 self.expire_later(now.mono, away);
+            } else if waits {
+                self.expire_later(now.mono, expiry.saturating_sub(grace.saturating_sub(since_start)));
+            } else {
+                expired.push(index);
             }
         }
         for index in expired {

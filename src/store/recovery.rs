@@ -451,6 +451,10 @@ impl Opening<'_> {
         let marker = files.log.marker();
         let slot = Slot { boot, applied: marker.applied, charged: marker.charged, ..Slot::default() };
         files.journal.write_slot(slot)?;
+        if known.slots == Slots::OneDamaged {
+            // The other slot may be two starts behind. If it were the next to remain, a boot count would come twice.
+            files.journal.write_slot(slot)?;
+        }
         files.journal.trim()?;
         self.recovery.boot = boot;
         self.recovery.clean =

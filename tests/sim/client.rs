@@ -100,6 +100,8 @@ pub struct Client {
     outbound: VecDeque<Outbound>,
     /// Exactly-once deliveries that are not released yet; `None` for an empty payload.
     inbound_once: BTreeMap<u16, Option<MessageNumber>>,
+    /// Those of them that another session may have taken the place of, so that nobody may release them.
+    doubtful_once: BTreeSet<u16>,
     /// At-least-once deliveries that were not acknowledged, since the gateway's start.
     unanswered: BTreeMap<u16, Option<MessageNumber>>,
     owed: VecDeque<Owed>,
@@ -125,6 +127,7 @@ impl Client {
             input: Vec::new(),
             outbound: VecDeque::new(),
             inbound_once: BTreeMap::new(),
+            doubtful_once: BTreeSet::new(),
             unanswered: BTreeMap::new(),
             owed: VecDeque::new(),
             replies: VecDeque::new(),
@@ -281,7 +284,8 @@ impl Client {
         if let Some(outbound) = self.outbound.front() {
             return Err(format!("client {}: its publish was never finished: {outbound:?}", self.number));
         }
-        if let Some((identifier, message)) = self.inbound_once.first_key_value() {
+        let mut open = self.inbound_once.iter().filter(|(number, _)| !self.doubtful_once.contains(number));
+        if let Some((identifier, message)) = open.next() {
             return Err(format!(
                 "client {}: exactly-once delivery {identifier} ({message:?}) was never released",
                 self.number
@@ -329,7 +333,9 @@ impl Client {
                 }
                 self.stage = Stage::Joined;
                 self.must_be_clean = false;
-                model.connected(self.number, self.clean, connack.session_present)?;
+                if !model.connected(self.number, self.clean, connack.session_present)? {
+                    self.doubtful_once.extend(self.inbound_once.keys());
+                }
                 if connack.session_present {
                     self.send_again(step, model);
                 } else if !self.clean {
@@ -348,6 +354,7 @@ impl Client {
             }
             ServerPacket::PubRel(identifier) => {
                 self.inbound_once.remove(&identifier.number());
+                self.doubtful_once.remove(&identifier.number());
                 self.replies.push_back(Reply::PubComp(identifier.number()));
                 Ok(())
             }
@@ -407,6 +414,9 @@ impl Client {
         self.window.insert(identifier);
         if self.window.len() > self.inflight_max {
             return Err(format!("client {number}: {} in flight: {:?}", self.window.len(), self.window));
+        }
+        if qos == 2 && self.inbound_once.get(&identifier) != Some(&message) && self.doubtful_once.remove(&identifier) {
+            self.inbound_once.remove(&identifier);
         }
         let before = if qos == 2 { &self.inbound_once } else { &self.unanswered };
         if let Some(before) = before.get(&identifier).copied() {
@@ -487,6 +497,7 @@ impl Client {
             }
         }
         self.inbound_once.clear();
+        self.doubtful_once.clear();
         self.unanswered.clear();
     }
 

@@ -327,8 +327,9 @@ impl Model {
         }
     }
 
-    /// CONNACK arrived.
-    pub fn connected(&mut self, client: usize, clean: bool, present: bool) -> Check {
+    /// CONNACK arrived. Answers whether a session that is present is surely the one that the client knows: it may have
+    /// expired, and a CONNECT whose answer was lost may have begun another.
+    pub fn connected(&mut self, client: usize, clean: bool, present: bool) -> Result<bool, String> {
         let session = self.session(client);
         match (clean, session.existence, present) {
             (true, _, true) => return Err(format!("client {client}: a clean session is never present")),
@@ -340,12 +341,16 @@ impl Model {
             }
             _ => {}
         }
+        let sure = session.existence == Existence::Yes;
         if !present {
             *session = Session::default();
+        } else if !sure {
+            session.due.clear();
+            session.filters.values_mut().for_each(|filter| filter.possible |= ABSENT);
         }
         session.durable = !clean;
         session.existence = if clean { Existence::No } else { Existence::Yes };
-        Ok(())
+        Ok(sure)
     }
 
     /// SUBSCRIBE leaves.
