@@ -35,6 +35,12 @@ impl RowKey {
         Self(number.0 << 16 | index as u64)
     }
 
+    /// No row of batch `number` has a higher key.
+    #[must_use]
+    pub const fn last_of(number: BatchNumber) -> Self {
+        Self::new(number, u16::MAX)
+    }
+
     /// The batch that wrote the row.
     #[must_use]
     pub const fn batch(self) -> BatchNumber {

@@ -143,6 +143,7 @@ impl Broker {
                 Flight::Sent(now.mono)
             };
             if !awaits {
+                queue.note_sent(&entry.held, self.ledger.open_batch());
                 self.counters.delivered += 1;
                 self.events.push_back(Event::Deliver(Delivery {
                     connection: consumer.connection,

@@ -28,6 +28,8 @@ pub enum Mutation {
     SubscribeBeforeKept,
     /// A start forgets how far a queue without messages has settled.
     ForgetEmptyMarks,
+    /// A start after a power cut takes it that clients that seemed to be away got nothing.
+    ForgetSentMarks,
     /// A value that was replaced is not written as such.
     ForgetReplacedValues,
 }

@@ -233,6 +233,9 @@ pub(super) struct Queue {
     pub detached: Option<Stamp>,
     /// It was connected when the gateway last stopped without saying so.
     pub was_connected: bool,
+    /// At-least-once messages up to this key may have been sent to the session's client. Its record says so, as a row
+    /// only knows who was connected when it was routed.
+    pub sent_up_to: RowKey,
     /// Smoothed time from sending to settlement, microseconds.
     pub settle_us: u64,
     pub dropped: u64,
@@ -275,6 +278,7 @@ impl Queue {
             window_dirty: Cell::new(false),
             detached: None,
             was_connected: false,
+            sent_up_to: RowKey(0),
             settle_us: 0,
             dropped: 0,
             in_flight_bytes: 0,
@@ -282,6 +286,13 @@ impl Queue {
             popped: 0,
             handed: 0,
         }
+    }
+
+    /// An at-least-once message is sent while this batch is open.
+    pub fn note_sent(&mut self, held: &Held, open: BatchNumber) {
+        let key = held.place.get().key;
+        let key = if key == RowKey(0) { RowKey::last_of(open) } else { key };
+        self.sent_up_to = self.sent_up_to.max(key);
     }
 
     pub fn charge(&mut self, entry: &Entry) {

@@ -86,6 +86,7 @@ pub struct Recovered {
     deltas: Vec<(Place, usize)>,
     dead: Vec<(Place, usize)>,
     unreadable: usize,
+    stopped_cleanly: bool,
 }
 
 impl std::fmt::Debug for Recovered {
@@ -98,6 +99,12 @@ impl Recovered {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The last stop was a clean one. Else any client may have come back after the last batch, and what waited for it
+    /// may have been sent.
+    pub const fn stopped_cleanly(&mut self) {
+        self.stopped_cleanly = true;
     }
 
     /// Takes a row, in key order.
@@ -135,7 +142,7 @@ impl Recovered {
         }
         let wills = self.recover_records(&mut broker, now);
         self.recover_messages(&mut broker, now);
-        self.recover_windows(&mut broker);
+        self.recover_windows(&mut broker, now, last);
         for index in broker.durable.values().copied().collect::<Vec<_>>() {
             #[cfg(feature = "mutations")]
             if is_made(Mutation::RecoverBeyondBounds) {
@@ -389,7 +396,7 @@ impl Recovered {
     }
 
     /// Exactly-once exchanges go on where they stopped: the record's state, then the steps after it.
-    fn recover_windows(&self, broker: &mut Broker) {
+    fn recover_windows(&self, broker: &mut Broker, now: Now, last: BatchNumber) {
         for (key, (place, content)) in &self.records {
             let RecordKey::Session(id) = key else { continue };
             let (Some(index), Some(record)) = (broker.durable.get(id).copied(), SessionRecord::read(content))
@@ -406,6 +413,15 @@ impl Recovered {
                 queue.window_dirty.set(true);
                 apply(queue, &mut tagged, *change);
             }
+            queue.sent_up_to = record.sent_up_to;
+            let unsure = !self.stopped_cleanly && queue.kind == QueueKind::Session;
+            #[cfg(feature = "mutations")]
+            let unsure = unsure && !is_made(Mutation::ForgetSentMarks);
+            if unsure && !queue.ready.is_empty() {
+                queue.sent_up_to = RowKey::last_of(last);
+                broker.ledger.touch_soon(now.mono, RecordKey::Session(*id));
+            }
+            let Some(queue) = broker.queue_mut(index) else { continue };
             tag_entries(queue, &tagged);
         }
     }
@@ -564,10 +580,11 @@ fn tag_entries(queue: &mut Queue, tagged: &[(u32, RowKey)]) {
     if let Some(tag) = queue.releasing.iter().map(|r| r.tag).max() {
         queue.tags_continue_after(tag.max(tagged.iter().map(|(t, _)| *t).max().unwrap_or(0)));
     }
-    if queue.was_connected {
-        for entry in &mut queue.ready {
-            entry.redelivered = true;
-        }
+    for entry in &mut queue.ready {
+        // An exactly-once message without a tag was not sent.
+        let may_be_sent =
+            entry.assurance == Assurance::AtLeastOnce && entry.held.place.get().key <= queue.sent_up_to;
+        entry.redelivered |= queue.was_connected || may_be_sent;
     }
 }
 

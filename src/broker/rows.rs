@@ -398,6 +398,8 @@ pub(super) struct SessionRecord {
     pub releasing: Vec<u32>,
     /// Tags of exactly-once deliveries and the rows they name.
     pub tagged: Vec<(u32, RowKey)>,
+    /// See [`Queue::sent_up_to`]; 0 in records that end before it.
+    pub sent_up_to: RowKey,
 }
 
 impl SessionRecord {
@@ -419,6 +421,7 @@ impl SessionRecord {
             publisher_window: queue.publisher_window.iter().copied().collect(),
             releasing: queue.releasing.iter().map(|r| r.tag).collect(),
             tagged,
+            sent_up_to: queue.sent_up_to,
         }
     }
 
@@ -444,6 +447,7 @@ impl SessionRecord {
             put_integer(out, u64::from(*tag));
             put_integer(out, key.0);
         }
+        put_integer(out, self.sent_up_to.0);
     }
 
     pub fn read(content: &[u8]) -> Option<Self> {
@@ -463,6 +467,9 @@ impl SessionRecord {
         }
         for _ in 0..reader.integer()? {
             record.tagged.push((reader.integer32()?, RowKey(reader.integer()?)));
+        }
+        if !reader.is_empty() {
+            record.sent_up_to = RowKey(reader.integer()?);
         }
         reader.is_empty().then_some(record)
     }

@@ -138,6 +138,9 @@ fn start_gateway(
         OpenError::Damaged { .. } | OpenError::Full(_) | OpenError::Io(_) => RunError::Open(error),
     })?;
     let mut recovered = Recovered::new();
+    if found.clean {
+        recovered.stopped_cleanly();
+    }
     let report = store.replay(&mut |place, kind, body| recovered.row(place, kind, body));
     let report = report.map_err(RunError::Replay)?;
     for row in essential_rows(found.essentials.as_deref().unwrap_or_default()) {

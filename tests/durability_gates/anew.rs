@@ -70,10 +70,10 @@ const AFTERWARDS: &str = r#"
     < sub PUBREL id=1
     > away CONNECT client=away clean=0
     < away CONNACK present=1 code=0
-    < away PUBLISH topic=kept/1 qos=1 id=1 payload="one"
-    < away PUBLISH topic=kept/2 qos=1 id=2 payload="two"
-    < away PUBLISH topic=kept/3 qos=1 id=3 payload="under way"
-    < away PUBLISH topic=kept/4 qos=1 id=4 payload="behind it"
+    < away PUBLISH topic=kept/1 qos=1 dup=1 id=1 payload="one"
+    < away PUBLISH topic=kept/2 qos=1 dup=1 id=2 payload="two"
+    < away PUBLISH topic=kept/3 qos=1 dup=1 id=3 payload="under way"
+    < away PUBLISH topic=kept/4 qos=1 dup=1 id=4 payload="behind it"
     < away PUBLISH topic=kept/will qos=1 id=5 payload="will"
     > late CONNECT client=late
     < late CONNACK present=0 code=0

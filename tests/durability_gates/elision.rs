@@ -248,7 +248,7 @@ fn a_message_that_a_bound_drops_waits_for_the_flash() {
         = recovered sessions=1 queued=1 retained=0 wills=0
         > a CONNECT client=a clean=0
         < a CONNACK present=1 code=0
-        < a PUBLISH topic=t qos=1 id=1 payload="3"
+        < a PUBLISH topic=t qos=1 dup=1 id=1 payload="3"
         "#,
     );
     let losses = world.gateway.losses();

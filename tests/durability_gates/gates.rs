@@ -36,7 +36,7 @@ fn puback_waits() {
         = recovered sessions=1 queued=1 retained=0 wills=0
         > away CONNECT client=away clean=0
         < away CONNACK present=1 code=0
-        < away PUBLISH topic=a qos=1 id=1 payload="kept"
+        < away PUBLISH topic=a qos=1 dup=1 id=1 payload="kept"
         "#,
     );
 }
@@ -217,7 +217,7 @@ fn outbound_pubcomp_waits() {
         < pub PUBREC id=1
         > sub CONNECT client=sub clean=0
         < sub CONNACK present=1 code=0
-        < sub PUBLISH topic=a qos=1 id=1 payload="first"
+        < sub PUBLISH topic=a qos=1 dup=1 id=1 payload="first"
         < sub PUBLISH topic=a qos=1 id=2 payload="second"
         "#,
     );
@@ -626,8 +626,66 @@ fn what_was_not_acknowledged_may_be_lost_and_is_sent_again() {
         < pub PUBCOMP id=2
         > away CONNECT client=away clean=0
         < away CONNACK present=1 code=0
-        < away PUBLISH topic=a qos=1 id=1 payload="acknowledged"
+        < away PUBLISH topic=a qos=1 dup=1 id=1 payload="acknowledged"
         < away PUBLISH topic=a qos=2 id=2 payload="under way"
         "#,
     );
+}
+
+/// [MQTT-3.3.1-1] What waited for a session is sent as soon as its client is back, before flash knows of that. Where a
+/// cut leaves it open whether something was sent, it is marked when it comes (again).
+#[test]
+fn what_was_sent_after_a_return_comes_again_marked() {
+    let mut world = World::default();
+    check_in(
+        &mut world,
+        r#"
+        > sub CONNECT client=sub clean=0
+        < sub CONNACK present=0 code=0
+        > sub SUBSCRIBE id=1 filter=t qos=2
+        < sub SUBACK id=1 codes=2
+        > sub DISCONNECT
+        < sub closed disconnect
+        @ +2s
+        > pub CONNECT client=pub
+        < pub CONNACK present=0 code=0
+        > pub PUBLISH topic=t qos=1 id=1 payload="waits"
+        < pub PUBACK id=1
+        "#,
+    );
+    world.hold();
+    let sent = r#"
+        > sub CONNECT client=sub clean=0
+        < sub CONNACK present=1 code=0
+        < sub PUBLISH topic=t qos=1 id=1 payload="waits"
+        "#;
+    let again = sent.replace("qos=1 id", "qos=1 dup=1 id");
+    check_in(&mut world, sent);
+    for _ in 0..3 {
+        world.cut_power();
+        world.lines();
+        world.hold();
+        check_in(&mut world, &again);
+    }
+    // The mark outlives clean stops; what comes anew has none.
+    world.release();
+    check_in(&mut world, "> sub DISCONNECT\n< sub closed disconnect\n");
+    for _ in 0..2 {
+        world.stop();
+        world.lines();
+        check_in(&mut world, &again);
+        check_in(&mut world, "> sub DISCONNECT\n< sub closed disconnect\n");
+    }
+    check_in(
+        &mut world,
+        r#"
+        > pub CONNECT client=pub
+        < pub CONNACK present=0 code=0
+        > pub PUBLISH topic=t qos=1 id=2 payload="new"
+        < pub PUBACK id=2
+        "#,
+    );
+    world.stop();
+    world.lines();
+    check_in(&mut world, &format!("{again}< sub PUBLISH topic=t qos=1 id=2 payload=\"new\"\n"));
 }

@@ -409,13 +409,16 @@ impl Client {
         };
         let qos = u8::from(publish.qos);
         let Some(identifier) = publish.packet_identifier.map(PacketIdentifier::number) else {
-            return self.pass_on(model, message, qos, publish.retain);
+            return self.pass_on(model, message, qos, publish);
         };
         self.window.insert(identifier);
         if self.window.len() > self.inflight_max {
             return Err(format!("client {number}: {} in flight: {:?}", self.window.len(), self.window));
         }
-        if qos == 2 && self.inbound_once.get(&identifier) != Some(&message) && self.doubtful_once.remove(&identifier) {
+        if qos == 2
+            && self.inbound_once.get(&identifier) != Some(&message)
+            && self.doubtful_once.remove(&identifier)
+        {
             self.inbound_once.remove(&identifier);
         }
         let before = if qos == 2 { &self.inbound_once } else { &self.unanswered };
@@ -432,18 +435,25 @@ impl Client {
         if qos == 1 {
             self.unanswered.insert(identifier, message);
             self.replies.push_back(Reply::PubAck(identifier));
-            return self.pass_on(model, message, qos, publish.retain);
+            return self.pass_on(model, message, qos, publish);
         }
         self.replies.push_back(Reply::PubRec(identifier));
         if self.inbound_once.insert(identifier, message).is_some() {
             return Ok(());
         }
-        self.pass_on(model, message, qos, publish.retain)
+        self.pass_on(model, message, qos, publish)
     }
 
-    fn pass_on(&self, model: &mut Model, message: Option<MessageNumber>, qos: u8, retain: bool) -> Check {
+    fn pass_on(
+        &self,
+        model: &mut Model,
+        message: Option<MessageNumber>,
+        qos: u8,
+        publish: &Publish<'_>,
+    ) -> Check {
         let Some(number) = message else { return Ok(()) };
-        model.delivered(self.number, Seen { number, qos, retain })
+        let seen = Seen { number, qos, retain: publish.retain, duplicate: publish.duplicate };
+        model.delivered(self.number, seen)
     }
 
     fn acknowledged(&mut self, step: u64, model: &mut Model, identifier: PacketIdentifier, qos: u8) -> Check {

@@ -137,6 +137,9 @@ impl Machine {
             return Err(StartError::Damaged(format!("{:?}", found.damage)));
         }
         let mut recovered = Recovered::new();
+        if found.clean {
+            recovered.stopped_cleanly();
+        }
         let report = store.replay(&mut |place, kind, body| recovered.row(place, kind, body));
         let report = report.map_err(|error| failed(error.to_string()))?;
         if !report.lost.is_empty() {

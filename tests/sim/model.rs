@@ -106,6 +106,8 @@ struct Got {
     deliveries: u32,
     /// Exactly-once deliveries that reached the application.
     once: u32,
+    /// At-least-once deliveries that were no last known values.
+    routed: u32,
 }
 
 /// A client's session, durable or not.
@@ -146,6 +148,7 @@ pub struct Seen {
     pub number: MessageNumber,
     pub qos: u8,
     pub retain: bool,
+    pub duplicate: bool,
 }
 
 /// A session's part of the last judgement.
@@ -425,6 +428,14 @@ impl Model {
         if seen.retain {
             return Ok(());
         }
+        let sent_once = message.instances.iter().all(|sending| sending.sends == 1);
+        if seen.qos == 1 {
+            got.routed += 1;
+            // [MQTT-3.3.1-1]
+            if got.routed > 1 && !seen.duplicate && message.instances.len() == 1 && sent_once {
+                return Err(format!("client {client} got message {} again without DUP", seen.number));
+            }
+        }
         if seen.qos == 2 {
             got.once += 1;
             if got.once as usize > message.instances.len() {
@@ -436,7 +447,6 @@ impl Model {
         }
         let key = (message.publisher, message.topic, seen.qos);
         let newest = session.newest.entry(key).or_insert(seen.number);
-        let sent_once = message.instances.iter().all(|sending| sending.sends == 1);
         if seen.number < *newest && sent_once {
             return Err(format!(
                 "client {client} got message {} after {}, published before it",

@@ -55,5 +55,6 @@ mutations! {
     a_reply_that_overtakes_is_found => ReplyOvertakes
     granting_before_the_subscription_is_kept_is_found => SubscribeBeforeKept
     forgetting_the_mark_of_an_empty_queue_is_found => ForgetEmptyMarks
+    forgetting_what_may_have_been_sent_is_found => ForgetSentMarks
     forgetting_that_a_value_was_replaced_is_found => ForgetReplacedValues
 }

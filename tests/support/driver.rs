@@ -152,6 +152,9 @@ impl World {
         let (mut store, found) =
             Store::open(disk.disk(), setup.store.clone()).expect("the store always opens");
         let mut recovered = Recovered::new();
+        if found.clean {
+            recovered.stopped_cleanly();
+        }
         let report = store.replay(&mut |place, kind, body| recovered.row(place, kind, body));
         let report = report.expect("the disk can be read");
         let seed = setup.seed.wrapping_add(boots);
