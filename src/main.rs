@@ -4,14 +4,18 @@ use std::env;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use gatewayd::cli::{self, CollectionCommand, Exit, Invocation, Io, Shower};
+use gatewayd::cli::{self, Exit, Invocation, Io, Request, Shower};
 use gatewayd::config::{Config, Files, default_state_path};
 use gatewayd::net::{self, logging};
 use gatewayd::settings::SettingsSource;
 
 /// Where the daemon of the system listens for the verbs.
 const CONTROL_SOCKET: &str = "/run/gatewayd/control.sock";
+
+/// Between two screens of `status --watch`.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let invocation = cli::parse(env::args_os());
@@ -27,9 +31,12 @@ fn main() -> ExitCode {
     };
     let exit = match &invocation {
         Invocation::Run { config } => return run(config.as_deref(), &files, &mut io),
-        Invocation::Status { config, json, check } => status(config.as_deref(), *json, *check, &mut io),
+        Invocation::Status { config, json, watch: true, .. } => watch(config.as_deref(), *json, &mut io),
+        Invocation::Status { config, json, check, watch: false } => {
+            status(config.as_deref(), *json, *check, &mut io)
+        }
         Invocation::Reload { config } => reload(config.as_deref(), &mut io),
-        Invocation::Collection { config, command } => collection(config.as_deref(), command, &mut io),
+        Invocation::Ask { config, request } => ask_gateway(config.as_deref(), request, &mut io),
         _ => cli::run_local(&invocation, &mut io).map(|exit| exit.unwrap_or(Exit::Usage)),
     };
     // Whoever read the output has gone away: nothing is left to say to.
@@ -59,7 +66,7 @@ fn run(config: Option<&Path>, files: &Files, io: &mut Io<'_>) -> ExitCode {
     }
 }
 
-fn collection(config: Option<&Path>, command: &CollectionCommand, io: &mut Io<'_>) -> io::Result<Exit> {
+fn ask_gateway(config: Option<&Path>, request: &Request, io: &mut Io<'_>) -> io::Result<Exit> {
     let loaded = match Config::load(config, io.files) {
         Ok(loaded) => loaded,
         Err(errors) => {
@@ -71,13 +78,13 @@ fn collection(config: Option<&Path>, command: &CollectionCommand, io: &mut Io<'_
     };
     let socket = control_socket(&loaded);
     let terminals = (io::stdout().is_terminal(), io::stderr().is_terminal());
-    let mut shower = Shower::new(command.show, io.out, io.err, terminals);
+    let mut shower = Shower::new(request.show, io.out, io.err, terminals);
     let mut began = false;
     let mut piece = |bytes: &[u8]| {
         began = true;
         shower.piece(bytes)
     };
-    match net::client::stream(&socket, command.method, &command.target, &mut piece) {
+    match net::client::stream(&socket, request.method, &request.target, &mut piece) {
         Ok((200, _)) => {
             shower.finish()?;
             Ok(Exit::Ok)
@@ -148,6 +155,24 @@ fn control_socket(config: &Config) -> PathBuf {
     let own = config.control_socket();
     let system = Path::new(CONTROL_SOCKET);
     if own.exists() || !system.exists() { own } else { system.to_owned() }
+}
+
+/// Shows the status again and again, until it is interrupted or nobody reads.
+fn watch(config: Option<&Path>, json: bool, io: &mut Io<'_>) -> io::Result<Exit> {
+    let clears = io::stdout().is_terminal() && !json;
+    loop {
+        if clears {
+            io.out.write_all(b"\x1b[H\x1b[2J")?;
+        }
+        if status(config, json, false, io)? == Exit::BadConfiguration {
+            return Ok(Exit::BadConfiguration);
+        }
+        if !clears && !json {
+            writeln!(io.out)?;
+        }
+        io.out.flush()?;
+        net::client::pause(WATCH_INTERVAL);
+    }
 }
 
 fn status(config: Option<&Path>, json: bool, check: bool, io: &mut Io<'_>) -> io::Result<Exit> {

@@ -16,6 +16,8 @@ mod publishing;
 #[path = "support/tool.rs"]
 #[expect(dead_code, reason = "each test binary uses its part")]
 mod tool;
+#[path = "http_api/verbs.rs"]
+mod verbs;
 
 use std::process::Command;
 

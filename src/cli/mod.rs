@@ -3,8 +3,10 @@
 //!
 //! Nothing prints by itself: text goes to the writers of [`Io`].
 
+mod asking;
 mod check_config;
 mod collection;
+mod operating;
 mod plot;
 mod reload;
 mod status;
@@ -22,8 +24,9 @@ use clap::error::ErrorKind;
 
 use crate::config::{Config, ConfigSource};
 
+pub use asking::{Request, Show, Shower};
 pub use check_config::check_config;
-pub use collection::{CollectionCommand, IngestTest, Show, Shower, ingest_test};
+pub use collection::{IngestTest, ingest_test};
 pub use reload::render_reload;
 pub use status::render_status;
 pub use user::{UserAction, UserCommand, user};
@@ -44,6 +47,7 @@ pub enum Invocation {
         config: Option<PathBuf>,
         json: bool,
         check: bool,
+        watch: bool,
     },
     /// Have the running gateway read its configuration anew.
     Reload {
@@ -53,10 +57,10 @@ pub enum Invocation {
         config: Option<PathBuf>,
         command: UserCommand,
     },
-    /// Ask the running gateway about collections.
-    Collection {
+    /// Ask the running gateway for something.
+    Ask {
         config: Option<PathBuf>,
-        command: CollectionCommand,
+        request: Request,
     },
     IngestTest(IngestTest),
     Completions {
@@ -122,7 +126,7 @@ pub fn run_local(invocation: &Invocation, io: &mut Io<'_>) -> io::Result<Option<
         Invocation::Run { .. }
         | Invocation::Status { .. }
         | Invocation::Reload { .. }
-        | Invocation::Collection { .. } => {
+        | Invocation::Ask { .. } => {
             return Ok(None);
         }
         Invocation::IngestTest(test) => match Config::load(test.config.as_deref(), io.files) {
@@ -162,22 +166,18 @@ fn invocation(matches: &ArgMatches) -> Invocation {
         Some(("check-config", verb)) => {
             Invocation::CheckConfig { config, show_effective: verb.get_flag("show-effective") }
         }
-        Some(("status", verb)) => {
-            Invocation::Status { config, json: verb.get_flag("json"), check: verb.get_flag("check") }
-        }
+        Some(("status", verb)) => Invocation::Status {
+            config,
+            json: verb.get_flag("json"),
+            check: verb.get_flag("check"),
+            watch: verb.get_flag("watch"),
+        },
         Some(("reload", _)) => Invocation::Reload { config },
         Some(("user", verb)) => match verb.subcommand() {
             Some((action, arguments)) => {
                 Invocation::User { config, command: user_command(action, arguments) }
             }
             None => Invocation::Usage("the verb user needs add, passwd or rm\n".to_owned()),
-        },
-        Some((name @ ("query" | "tail" | "export" | "delete"), verb)) => {
-            collection_command(config, name, verb)
-        }
-        Some(("storage", verb)) => match verb.subcommand() {
-            Some((name, arguments)) => collection_command(config, name, arguments),
-            None => Invocation::Usage("the verb storage needs usage\n".to_owned()),
         },
         Some(("ingest", verb)) => match verb.subcommand() {
             Some((_, arguments)) => Invocation::IngestTest(IngestTest {
@@ -188,15 +188,24 @@ fn invocation(matches: &ArgMatches) -> Invocation {
             None => Invocation::Usage("the verb ingest needs test\n".to_owned()),
         },
         Some(("completions", verb)) => Invocation::Completions { shell: word(verb, "SHELL") },
-        // `run`, or no verb at all: the parser lets no other through.
-        Some(_) | None => Invocation::Run { config },
+        Some((name, verb)) => asking(config, verbs::VERBS, name, verb),
+        None => Invocation::Run { config },
     }
 }
 
-fn collection_command(config: Option<PathBuf>, verb: &str, arguments: &ArgMatches) -> Invocation {
-    match collection::command(verb, arguments) {
-        Ok(command) => Invocation::Collection { config, command },
-        Err(why) => Invocation::Usage(format!("error: {why}\n")),
+/// A verb that asks the running gateway, by its row of the table; else `run`, as the parser lets no other through.
+fn asking(config: Option<PathBuf>, verbs: &[verbs::Verb], name: &str, matches: &ArgMatches) -> Invocation {
+    let Some(verb) = verbs.iter().find(|verb| verb.name == name) else { return Invocation::Run { config } };
+    if let Some((name, matches)) = matches.subcommand() {
+        return asking(config, verb.verbs, name, matches);
+    }
+    let Some(operation) = verb.asks else { return Invocation::Run { config } };
+    match operating::request(operation, matches) {
+        Some(request) => Invocation::Ask { config, request },
+        None => match collection::request(operation, name, matches) {
+            Ok(request) => Invocation::Ask { config, request },
+            Err(why) => Invocation::Usage(format!("error: {why}\n")),
+        },
     }
 }
 
@@ -251,7 +260,7 @@ mod tests {
         );
         assert_eq!(
             parsed("gatewayd status --json --check"),
-            Invocation::Status { config: None, json: true, check: true }
+            Invocation::Status { config: None, json: true, check: true, watch: false }
         );
         let command = UserCommand {
             action: UserAction::Add,
@@ -271,6 +280,22 @@ mod tests {
             password_stdin: false,
             iterations: None,
         };
+        let request = Request {
+            method: "GET",
+            target: "/api/v1/queues/a%2Fb/messages?kind=session&limit=3".to_owned(),
+            show: Show::Raw,
+        };
+        assert_eq!(
+            parsed("gatewayd queue peek a/b --kind session --limit 3 --json"),
+            Invocation::Ask { config: None, request }
+        );
+        let request = Request {
+            method: "DELETE",
+            target: "/api/v1/clients/plc%207".to_owned(),
+            show: Show::Count("ended", "ended # connections"),
+        };
+        let arguments = ["gatewayd", "client", "kick", "plc 7"].map(OsString::from);
+        assert_eq!(parse(arguments), Invocation::Ask { config: None, request });
         assert_eq!(parsed("gatewayd user rm ada"), Invocation::User { config: None, command });
         assert_eq!(parsed("gatewayd completions fish"), Invocation::Completions { shell: "fish".to_owned() });
     }
@@ -287,6 +312,11 @@ mod tests {
             "gatewayd user add ada --iterations 0",
             "gatewayd completions tcsh",
             "gatewayd status --config",
+            "gatewayd queue",
+            "gatewayd queue peek",
+            "gatewayd queue peek q --limit 0",
+            "gatewayd queue purge q --kind collection",
+            "gatewayd client kick",
         ] {
             let Invocation::Usage(text) = parsed(line) else { panic!("{line} was understood") };
             let is_helpful = text.starts_with("error: ") || text.contains("Usage: gatewayd");
@@ -303,7 +333,7 @@ mod tests {
             Invocation::Help(format!("gatewayd {}\n", env!("CARGO_PKG_VERSION")))
         );
         let Invocation::Help(text) = parsed("gatewayd --help") else { panic!() };
-        for verb in &verbs::VERBS {
+        for verb in verbs::VERBS {
             assert!(text.contains(verb.name) && text.contains(verb.summary), "{text}");
         }
         assert!(text.ends_with("78 bad configuration\n"));
@@ -314,7 +344,7 @@ mod tests {
     fn completions_know_every_verb() {
         for shell in verbs::SHELLS {
             let text = String::from_utf8(completions(shell)).unwrap();
-            for verb in &verbs::VERBS {
+            for verb in verbs::VERBS {
                 assert!(text.contains(verb.name), "{shell} {}", verb.name);
             }
         }

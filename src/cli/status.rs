@@ -1,105 +1,151 @@
-//! `status` for a reader: one screen made from the JSON object that the gateway answers. Knows no field by need:
-//! what is not there is not shown, what is new is shown as it is.
+//! `status` for a reader: one screen made from the JSON object that the gateway answers. What is not there is left out.
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::config::{show_bytes, show_duration};
+use crate::time::calendar;
 
-/// Fields that come first, in this order; the others follow by name.
-const FIRST: [&str; 8] = ["name", "id", "state", "healthy", "version", "uptime_s", "uptime_ms", "last_stop"];
+/// Rows of a table that are shown on the screen.
+const ROWS_MAX: usize = 10;
 
-/// Rows of a table that are shown.
-const ROWS_MAX: usize = 20;
+/// The columns of queues on the screen: member, heading.
+const QUEUE_COLUMNS: [&str; 7] =
+    ["name", "kind", "fill_percent", "messages", "bytes", "oldest_ms", "full_in_s"];
+const COLLECTION_COLUMNS: [&str; 6] = ["name", "readings", "bytes", "series_count", "unflushed", "last"];
 
-/// Characters in a line of a section; a table's row is as long as its cells.
-const LINE_CHARS_MAX: usize = 100;
-
-/// The screen for `status`: its plain fields, a line or two for each object, and a table for each list of objects.
+/// The screen for `status`.
 #[must_use]
 pub fn render_status(status: &Value) -> String {
-    let Value::Object(fields) = status else { return cell("", status) + "\n" };
-    let mut plain = Vec::new();
-    let mut sections = Vec::new();
-    let mut tables = String::new();
-    gather("", fields, &mut plain, &mut sections, &mut tables);
-    let width = plain
-        .iter()
-        .map(|(name, _)| name)
-        .chain(sections.iter().map(|(title, _)| title))
-        .map(|name| name.chars().count())
-        .max()
-        .unwrap_or(0);
     let mut out = String::new();
-    for (name, value) in &plain {
-        push_line(&mut out, &format!("{name:width$}  {value}"));
+    let at = |path: &str| status.pointer(path);
+    let text = |path: &str| at(path).map_or_else(|| "-".to_owned(), |value| cell(path, value));
+    let count = |path: &str| at(path).and_then(Value::as_u64).unwrap_or(0);
+    let health = if at("/healthy") == Some(&Value::Bool(true)) { "healthy" } else { "NOT HEALTHY" };
+    let clock = if at("/clock/trusted") == Some(&Value::Bool(false)) { "   clock not trusted" } else { "" };
+    push_line(
+        &mut out,
+        &format!(
+            "{}   gatewayd {}   {health}   up {}{clock}",
+            text("/id"),
+            text("/version"),
+            text("/uptime_s")
+        ),
+    );
+    for warning in at("/warnings").and_then(Value::as_array).into_iter().flatten() {
+        push_line(&mut out, &format!("! {}", cell("", warning)));
     }
-    if !plain.is_empty() && !sections.is_empty() {
-        out.push('\n');
+    out.push('\n');
+    let mut line = |name: &str, value: String| push_line(&mut out, &format!("{name:<12} {value}"));
+    line(
+        "recovery",
+        format!(
+            "took {}; last stop: {}; {} sessions, {} queues, {} messages, {} retained",
+            text("/recovery/took_ms"),
+            text("/recovery/last_stop"),
+            count("/recovery/sessions"),
+            count("/recovery/queues"),
+            count("/recovery/queued"),
+            count("/recovery/retained"),
+        ),
+    );
+    let listeners = at("/listeners").and_then(Value::as_array).into_iter().flatten();
+    let listeners: Vec<String> = listeners
+        .map(|listener| {
+            let member = |name: &str| listener.get(name).map_or_else(String::new, |value| cell(name, value));
+            let tls = if listener.get("tls") == Some(&Value::Bool(true)) { " tls" } else { "" };
+            format!("{} {}{tls}", member("name"), member("address"))
+        })
+        .collect();
+    line("listeners", if listeners.is_empty() { "none".to_owned() } else { listeners.join(", ") });
+    line(
+        "connections",
+        format!(
+            "{} mqtt, {} amqp of at most {}; {} accepted, {} refused, {} held back, {} protocol errors",
+            count("/connections/mqtt"),
+            count("/connections/amqp"),
+            count("/connections/max"),
+            count("/connections/accepted"),
+            count("/connections/refused"),
+            count("/connections/held_back"),
+            count("/connections/protocol_errors"),
+        ),
+    );
+    line("denied", counted(at("/denied")));
+    line(
+        "sessions",
+        format!(
+            "{}, {} connected; {} subscriptions, {} messages queued",
+            count("/sessions/total"),
+            count("/sessions/connected"),
+            count("/sessions/subscriptions"),
+            count("/sessions/queued"),
+        ),
+    );
+    line(
+        "messages",
+        format!(
+            "{} in (mqtt {}, amqp {}, http {}), {} out, {} acknowledged, {} unrouted; {} retained ({})",
+            count("/traffic/published"),
+            count("/traffic/published_mqtt"),
+            count("/traffic/published_amqp"),
+            count("/traffic/published_http"),
+            count("/traffic/delivered"),
+            count("/traffic/settled"),
+            count("/traffic/unrouted"),
+            count("/retained/count"),
+            text("/retained/bytes"),
+        ),
+    );
+    let (today, budget) = (count("/flash/bytes_today"), count("/flash/budget_bytes_per_day"));
+    let of_budget = match budget {
+        0 => String::new(),
+        budget => format!(" of {} ({} %)", about_bytes(budget), u128::from(today) * 100 / u128::from(budget)),
+    };
+    let messages = count("/traffic/published").max(1);
+    line(
+        "flash",
+        format!(
+            "{}; {} today{of_budget}; {} a message; {} commits, {} elided; log {} of {}",
+            text("/flash/store"),
+            about_bytes(today),
+            about_bytes(count("/flash/bytes_written") / messages),
+            count("/flash/batches"),
+            count("/flash/elided"),
+            text("/flash/bytes_live"),
+            text("/flash/quota_bytes"),
+        ),
+    );
+    line("lost", format!("{} messages; {}", count("/lost/messages"), counted(at("/lost/by_reason"))));
+    line("memory", format!("{} in messages", text("/memory_bytes")));
+    for (title, list, columns) in [
+        ("FULLEST QUEUES", "/fullest", QUEUE_COLUMNS.as_slice()),
+        ("COLLECTIONS", "/collections", COLLECTION_COLUMNS.as_slice()),
+    ] {
+        let rows = at(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        if !rows.is_empty() {
+            push_line(&mut out, &format!("\n{title}"));
+            render_table(rows, columns, ROWS_MAX, &mut out);
+        }
     }
-    for (title, fields) in &sections {
-        render_section((title, width), fields, &mut out);
-    }
-    if out.is_empty() { tables.trim_start().to_owned() } else { out + &tables }
+    out
 }
 
-/// Sorts `fields` into plain ones, sections and tables; what lies deeper gets a longer title.
-fn gather(
-    title: &str,
-    fields: &Map<String, Value>,
-    plain: &mut Vec<(String, String)>,
-    sections: &mut Vec<(String, Vec<(String, String)>)>,
-    tables: &mut String,
-) {
-    for (name, value) in ordered(fields) {
-        let title = if title.is_empty() { label(name) } else { format!("{title} {}", label(name)) };
-        match value {
-            Value::Object(inner) if !inner.is_empty() => {
-                let mut own = Vec::new();
-                let mut below = Vec::new();
-                gather(&title, inner, &mut own, &mut below, tables);
-                if !own.is_empty() {
-                    sections.push((title, own));
-                }
-                sections.append(&mut below);
-            }
-            Value::Array(rows) if is_nested(value) => render_table(&title, rows, tables),
-            _ => plain.push((label(name), cell(name, value))),
-        }
-    }
+/// `2 login, 1 publish`: the members that are not zero.
+fn counted(counts: Option<&Value>) -> String {
+    let members = counts.and_then(Value::as_object).into_iter().flatten();
+    let shown: Vec<String> = members
+        .filter(|(_, count)| count.as_u64().unwrap_or(0) > 0)
+        .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
+        .collect();
+    if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") }
 }
 
-/// `title  name value, name value`, on as many lines as it takes.
-fn render_section((title, width): (&str, usize), fields: &[(String, String)], out: &mut String) {
-    let mut line = format!("{title:width$} ");
-    let mut is_fresh = true;
-    for (name, value) in fields {
-        let text = format!(" {name} {value}");
-        if !is_fresh && line.chars().count() + text.chars().count() >= LINE_CHARS_MAX {
-            push_line(out, &format!("{line},"));
-            line = format!("{:width$} ", "");
-            is_fresh = true;
-        }
-        if !is_fresh {
-            line.push(',');
-        }
-        line.push_str(&text);
-        is_fresh = false;
-    }
-    push_line(out, &line);
-}
-
-/// A table with the columns that any row has.
-fn render_table(title: &str, rows: &[Value], out: &mut String) {
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in rows.iter().filter_map(Value::as_object).flat_map(ordered) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+/// A table with these columns, one line for each row.
+pub(super) fn render_table(rows: &[Value], names: &[&str], rows_max: usize, out: &mut String) {
     let mut lines: Vec<Vec<String>> = vec![names.iter().map(|name| label(name)).collect()];
-    for row in rows.iter().take(ROWS_MAX) {
+    for row in rows.iter().take(rows_max) {
         let cell_of = |name: &&str| row.get(name).map_or_else(|| "-".to_owned(), |value| cell(name, value));
         lines.push(names.iter().map(cell_of).collect());
     }
@@ -107,15 +153,13 @@ fn render_table(title: &str, rows: &[Value], out: &mut String) {
         lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..names.len()).map(width_of).collect();
-    out.push('\n');
-    push_line(out, &title.to_uppercase());
     for line in &lines {
         let cells: Vec<String> =
             line.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
         push_line(out, &cells.join("  "));
     }
-    if rows.len() > ROWS_MAX {
-        push_line(out, &format!("and {} more", rows.len().saturating_sub(ROWS_MAX)));
+    if rows.len() > rows_max {
+        push_line(out, &format!("and {} more", rows.len().saturating_sub(rows_max)));
     }
 }
 
@@ -124,33 +168,24 @@ fn push_line(out: &mut String, line: &str) {
     out.push('\n');
 }
 
-fn ordered(fields: &Map<String, Value>) -> Vec<(&str, &Value)> {
-    let mut fields: Vec<(&str, &Value)> = fields.iter().map(|(name, value)| (name.as_str(), value)).collect();
-    let rank = |name: &str| FIRST.iter().position(|first| *first == name).unwrap_or(FIRST.len());
-    fields.sort_by(|(a, _), (b, _)| rank(a).cmp(&rank(b)).then_with(|| a.cmp(b)));
-    fields
-}
-
-/// An object, or a list with one in it.
-fn is_nested(value: &Value) -> bool {
-    match value {
-        Value::Object(fields) => !fields.is_empty(),
-        Value::Array(items) => items.iter().any(Value::is_object),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
-}
-
 /// `uptime_ms` is shown as `uptime`, with its unit at the number.
 fn label(name: &str) -> String {
-    let name = ["_bytes", "_ms", "_s"].iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);
+    let name = ["_bytes", "_ms", "_s", "_count", "_identifier"]
+        .iter()
+        .find_map(|unit| name.strip_suffix(unit))
+        .unwrap_or(name);
     name.replace('_', " ")
 }
 
-fn cell(name: &str, value: &Value) -> String {
-    let is_bytes = name.split('_').any(|word| word == "bytes");
+pub(super) fn cell(name: &str, value: &Value) -> String {
+    let is_bytes = name.split(['_', '/']).any(|word| word == "bytes");
     match (value, value.as_u64()) {
         (Value::Null, _) => "-".to_owned(),
         (Value::Bool(flag), _) => if *flag { "yes" } else { "no" }.to_owned(),
+        (Value::Number(_), Some(number)) if name.ends_with("_at_ms") || name == "last" => {
+            calendar::show(i64::try_from(number).unwrap_or(i64::MAX))
+        }
+        (Value::Number(_), Some(number)) if name == "fill_percent" => format!("{number}%"),
         (Value::Number(_), Some(number)) if name.ends_with("_ms") => about_time(number),
         (Value::Number(_), Some(number)) if name.ends_with("_s") => about_time(number.saturating_mul(1000)),
         (Value::Number(_), Some(number)) if is_bytes => about_bytes(number),
@@ -199,44 +234,47 @@ mod tests {
     #[test]
     fn one_screen_for_a_reader() {
         let status: Value = serde_json::from_str(
-            r#"{"version": "0.1.0", "state": "running", "uptime_ms": 187200000, "connections": 3, "labels": {},
-                "storage": {"gateway_bytes": 12582912, "budget_left_bytes": 7516192768, "syncs": 18, "pending": null,
-                "last_commit_ms": 12, "bytes_written": 1536, "file": {"path": "/var/lib/gatewayd/gateway.redb"},
-                "note": "the budget of today is spent"},
-                "queues": [{"name": "c1", "messages": 12, "bytes": 900}, {"name": "other\u001b[2J", "oldest_ms": 4200}],
-                "warnings": ["disk 95 % full", "clock not trusted"]}"#,
+            r#"{"id": "gw-1", "version": "0.1.0", "healthy": true, "uptime_s": 187200,
+                "warnings": ["session other\u001b[2J is 100 % full, then the oldest are dropped"],
+                "recovery": {"took_ms": 159, "last_stop": "clean", "sessions": 1, "queued": 11},
+                "listeners": [{"name": "mqtt", "address": "127.0.0.1:1883", "tls": false},
+                {"name": "mqtts", "address": "[::]:8883", "tls": true}],
+                "connections": {"mqtt": 2, "max": 4096}, "denied": {"login": 2, "publish": 0},
+                "traffic": {"published": 10, "published_mqtt": 10},
+                "flash": {"store": "working", "bytes_today": 1073741824, "budget_bytes_per_day": 8589934592,
+                "bytes_written": 30720, "batches": 3, "bytes_live": 1536, "quota_bytes": 53477376},
+                "lost": {"messages": 3, "by_reason": {"queue_bound": 3}},
+                "fullest": [{"name": "c1", "kind": "session", "fill_percent": 100, "messages": 12, "bytes": 900,
+                "oldest_ms": 4200, "full_in_s": null}], "collections": []}"#,
         )
         .unwrap();
         let expected = "\
-state         running
-version       0.1.0
-uptime        2d4h
-connections   3
-labels        none
-warnings      disk 95 % full, clock not trusted
+gw-1   gatewayd 0.1.0   healthy   up 2d4h
+! session other\u{fffd}[2J is 100 % full, then the oldest are dropped
 
-storage       budget left 7GiB, bytes written 1.5KiB, gateway 12MiB, last commit 12ms,
-              note the budget of today is spent, pending -, syncs 18
-storage file  path /var/lib/gatewayd/gateway.redb
+recovery     took 159ms; last stop: clean; 1 sessions, 0 queues, 11 messages, 0 retained
+listeners    mqtt 127.0.0.1:1883, mqtts [::]:8883 tls
+connections  2 mqtt, 0 amqp of at most 4096; 0 accepted, 0 refused, 0 held back, 0 protocol errors
+denied       2 login
+sessions     0, 0 connected; 0 subscriptions, 0 messages queued
+messages     10 in (mqtt 10, amqp 0, http 0), 0 out, 0 acknowledged, 0 unrouted; 0 retained (-)
+flash        working; 1GiB today of 8GiB (12 %); 3KiB a message; 3 commits, 0 elided; log 1.5KiB of 51MiB
+lost         3 messages; 3 queue bound
+memory       - in messages
 
-QUEUES
-name       bytes  messages  oldest
-c1         900B   12        -
-other\u{fffd}[2J  -      -         4s
+FULLEST QUEUES
+name  kind     fill percent  messages  bytes  oldest  full in
+c1    session  100%          12        900B   4s      -
 ";
         assert_eq!(render_status(&status), expected);
     }
 
     #[test]
     fn anything_is_rendered_and_long_tables_end() {
-        assert_eq!(render_status(&Value::Null), "-\n");
-        assert_eq!(render_status(&serde_json::json!({})), "");
-        assert_eq!(render_status(&serde_json::json!("down")), "down\n");
-        let rows: Vec<Value> = (0..25).map(|n| serde_json::json!({ "n": n })).collect();
-        let text = render_status(&serde_json::json!({ "rows": rows }));
-        assert!(text.ends_with("19\nand 5 more\n"), "{text}");
-        let deep = (0..60).fold(Value::Bool(true), |inner, _| serde_json::json!({ "x": inner }));
-        assert!(render_status(&deep).ends_with("  x yes\n"));
+        assert!(render_status(&Value::Null).starts_with("-   gatewayd -   NOT HEALTHY"));
+        let rows: Vec<Value> = (0..25).map(|n| serde_json::json!({ "name": n })).collect();
+        let text = render_status(&serde_json::json!({ "fullest": rows }));
+        assert!(text.ends_with("and 15 more\n"), "{text}");
     }
 
     #[test]

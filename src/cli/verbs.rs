@@ -1,6 +1,7 @@
-//! The table of verbs: name, arguments and words of each. The parser, the help and the completions are made from
-//! it; so will be manual pages and, for verbs that ask the daemon, their HTTP routes.
+//! The table of verbs: name, arguments and words of each, and the row of the table of HTTP routes that it asks. The
+//! parser, the help, the completions and the manual pages are made from it.
 
+use crate::http::routes::Operation;
 use clap::{Arg, ArgAction, Command, value_parser};
 
 /// A verb or, inside another, its second word.
@@ -9,6 +10,8 @@ pub(super) struct Verb {
     pub summary: &'static str,
     pub arguments: &'static [Argument],
     pub verbs: &'static [Self],
+    /// What it asks of the running gateway; a method and a path of the table of routes.
+    pub asks: Option<Operation>,
 }
 
 /// What may follow a verb.
@@ -39,6 +42,9 @@ pub(super) enum Kind {
     OneOf(&'static [&'static str]),
 }
 
+/// What most verbs have in common.
+const VERB: Verb = Verb { name: "", summary: "", arguments: &[], verbs: &[], asks: None };
+
 pub(super) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 const USER_NAME: Argument = Argument { name: "NAME", kind: Kind::Word, summary: "Name of the user" };
@@ -58,6 +64,13 @@ const ITERATIONS: Argument = Argument {
     summary: "PBKDF2 iterations: more make guessing and each login slower [default: 10000]",
 };
 
+const JSON: Argument = Argument { name: "json", kind: Kind::Flag, summary: "Print JSON" };
+const QUEUE: Argument = Argument { name: "QUEUE", kind: Kind::Word, summary: "Name of the queue or session" };
+const QUEUE_KIND: Argument = Argument {
+    name: "kind",
+    kind: Kind::Choice(&["queue", "session"]),
+    summary: "Which, when a queue and a session have this name [default: the queue]",
+};
 const COLLECTION: Argument =
     Argument { name: "COLLECTION", kind: Kind::Word, summary: "Name of the collection" };
 const SINCE: Argument = Argument {
@@ -74,8 +87,8 @@ const WHERE: Argument = Argument {
     summary: "Condition such as \"value >= 25 and unit = 'C'\"; and, or, not, exists(field), contains",
 };
 
-pub(super) const VERBS: [Verb; 12] = [
-    Verb { name: "run", summary: "Run the gateway (the default)", arguments: &[], verbs: &[] },
+pub(super) static VERBS: &[Verb] = &[
+    Verb { name: "run", summary: "Run the gateway (the default)", arguments: &[], ..VERB },
     Verb {
         name: "check-config",
         summary: "Say what is wrong with the configuration and the files it names",
@@ -84,26 +97,90 @@ pub(super) const VERBS: [Verb; 12] = [
             kind: Kind::Flag,
             summary: "Print every setting with the value that holds, as TOML",
         }],
-        verbs: &[],
+        ..VERB
     },
     Verb {
         name: "status",
         summary: "Ask the running gateway how it is",
         arguments: &[
-            Argument { name: "json", kind: Kind::Flag, summary: "Print JSON" },
+            JSON,
             Argument {
                 name: "check",
                 kind: Kind::Flag,
                 summary: "For monitoring: exit 0 when healthy, 1 when not, 3 when unreachable",
             },
+            Argument { name: "watch", kind: Kind::Flag, summary: "Show it again every two seconds" },
         ],
-        verbs: &[],
+        asks: Some(Operation::Status),
+        ..VERB
+    },
+    Verb {
+        name: "queue",
+        summary: "Look into queues and sessions, and empty them",
+        verbs: &[
+            Verb {
+                name: "ls",
+                summary: "List queues, sessions and collections, the fullest first",
+                arguments: &[JSON],
+                asks: Some(Operation::Queues),
+                ..VERB
+            },
+            Verb {
+                name: "peek",
+                summary: "Show the oldest messages that wait, without taking them",
+                arguments: &[
+                    QUEUE,
+                    QUEUE_KIND,
+                    Argument {
+                        name: "limit",
+                        kind: Kind::Number { min: 1, max: 1000 },
+                        summary: "Messages at most [default: 10]",
+                    },
+                    JSON,
+                ],
+                asks: Some(Operation::PeekQueue),
+                ..VERB
+            },
+            Verb {
+                name: "purge",
+                summary: "Drop the messages that wait; what is in flight stays",
+                arguments: &[QUEUE, QUEUE_KIND],
+                asks: Some(Operation::PurgeQueue),
+                ..VERB
+            },
+        ],
+        ..VERB
+    },
+    Verb {
+        name: "client",
+        summary: "See who is connected, and end connections",
+        verbs: &[
+            Verb {
+                name: "ls",
+                summary: "List the clients that are connected",
+                arguments: &[JSON],
+                asks: Some(Operation::Clients),
+                ..VERB
+            },
+            Verb {
+                name: "kick",
+                summary: "End the connections of a client; its session stays",
+                arguments: &[Argument {
+                    name: "CLIENT",
+                    kind: Kind::Word,
+                    summary: "Client identifier, or the number that client ls shows",
+                }],
+                asks: Some(Operation::KickClient),
+                ..VERB
+            },
+        ],
+        ..VERB
     },
     Verb {
         name: "reload",
         summary: "Have the running gateway read its configuration anew: all of it or, when something is wrong, nothing",
-        arguments: &[],
-        verbs: &[],
+        asks: Some(Operation::Reload),
+        ..VERB
     },
     Verb {
         name: "query",
@@ -142,13 +219,15 @@ pub(super) const VERBS: [Verb; 12] = [
             },
             Argument { name: "plot", kind: Kind::Flag, summary: "Draw a line chart" },
         ],
-        verbs: &[],
+        asks: Some(Operation::QueryCollection),
+        ..VERB
     },
     Verb {
         name: "tail",
         summary: "Follow the readings of a collection as they come",
         arguments: &[COLLECTION, TOPIC, WHERE],
-        verbs: &[],
+        asks: Some(Operation::TailCollection),
+        ..VERB
     },
     Verb {
         name: "export",
@@ -165,7 +244,8 @@ pub(super) const VERBS: [Verb; 12] = [
                 summary: "Form [default: jsonl]",
             },
         ],
-        verbs: &[],
+        asks: Some(Operation::QueryCollection),
+        ..VERB
     },
     Verb {
         name: "delete",
@@ -177,7 +257,8 @@ pub(super) const VERBS: [Verb; 12] = [
             TOPIC,
             Argument { name: "all", kind: Kind::Flag, summary: "All of them" },
         ],
-        verbs: &[],
+        asks: Some(Operation::DeleteReadings),
+        ..VERB
     },
     Verb {
         name: "storage",
@@ -188,10 +269,12 @@ pub(super) const VERBS: [Verb; 12] = [
             summary: "What collections hold and cost",
             arguments: &[
                 Argument { name: "collection", kind: Kind::Text, summary: "Series by series of this one" },
-                Argument { name: "json", kind: Kind::Flag, summary: "Print JSON" },
+                JSON,
             ],
-            verbs: &[],
+            asks: Some(Operation::Collections),
+            ..VERB
         }],
+        ..VERB
     },
     Verb {
         name: "ingest",
@@ -204,8 +287,9 @@ pub(super) const VERBS: [Verb; 12] = [
                 Argument { name: "topic", kind: Kind::Required, summary: "Topic of the message" },
                 Argument { name: "payload", kind: Kind::Required, summary: "Its payload" },
             ],
-            verbs: &[],
+            ..VERB
         }],
+        ..VERB
     },
     Verb {
         name: "user",
@@ -216,22 +300,23 @@ pub(super) const VERBS: [Verb; 12] = [
                 name: "add",
                 summary: "Add a user",
                 arguments: &[USER_NAME, PASSWORD_FILE, PASSWORD_STDIN, ITERATIONS],
-                verbs: &[],
+                ..VERB
             },
             Verb {
                 name: "passwd",
                 summary: "Change a user's password",
                 arguments: &[USER_NAME, PASSWORD_FILE, PASSWORD_STDIN, ITERATIONS],
-                verbs: &[],
+                ..VERB
             },
-            Verb { name: "rm", summary: "Remove a user", arguments: &[USER_NAME, PASSWORD_FILE], verbs: &[] },
+            Verb { name: "rm", summary: "Remove a user", arguments: &[USER_NAME, PASSWORD_FILE], ..VERB },
         ],
+        ..VERB
     },
     Verb {
         name: "completions",
         summary: "Print the completions of a shell",
         arguments: &[Argument { name: "SHELL", kind: Kind::OneOf(&SHELLS), summary: "Which shell" }],
-        verbs: &[],
+        ..VERB
     },
 ];
 

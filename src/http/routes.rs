@@ -2,7 +2,7 @@
 //! OpenAPI description is made from it, and verbs name their rows of it.
 
 use super::Response;
-use super::collections::{pairs, unescaped};
+use super::collections::{encoded, pairs, unescaped};
 
 /// What a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -336,6 +336,33 @@ pub static ROUTES: [Route; 19] = [
     },
 ];
 
+impl Route {
+    /// The row of an operation.
+    #[must_use]
+    pub fn of(operation: Operation) -> &'static Self {
+        let found = ROUTES.iter().find(|route| route.operation == operation);
+        found.expect("every operation has its row, which a test proves")
+    }
+
+    /// The request's path and parameters, with these names in the path.
+    #[must_use]
+    pub fn target(&self, names: &[&str], parameters: &[(&str, String)]) -> String {
+        let mut names = names.iter();
+        let levels: Vec<String> = self
+            .path
+            .split('/')
+            .map(|level| match level.starts_with('{').then(|| names.next()).flatten() {
+                Some(name) => encoded(name),
+                None => level.to_owned(),
+            })
+            .collect();
+        let parameters: Vec<String> =
+            parameters.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
+        let question = if parameters.is_empty() { "" } else { "?" };
+        format!("{}{question}{}", levels.join("/"), parameters.join("&"))
+    }
+}
+
 /// A request, matched and its parameters read.
 #[derive(Debug)]
 pub struct Call {
@@ -483,6 +510,19 @@ mod tests {
             ("GET", "/metrics", "per=x", "400 {\"error\":\"per: `x` is none of class, queue\"}"),
         ] {
             assert_eq!(shown(method, path, parameters), expected, "{method} {path} {parameters}");
+        }
+    }
+
+    #[test]
+    fn every_operation_has_a_row_and_targets_lead_back_to_it() {
+        for route in &ROUTES {
+            assert_eq!(Route::of(route.operation).name, route.name);
+            let target = route.target(&["a/b ?%"], &[("topic", "x&y".to_owned())]);
+            let (path, parameters) = target.split_once('?').unwrap();
+            let (found, names) = find(route.method, path).unwrap();
+            assert_eq!(found.name, route.name);
+            assert!(names.iter().all(|name| name == "a/b ?%"), "{names:?}");
+            assert_eq!(pairs(parameters).collect::<Vec<_>>(), [("topic".to_owned(), "x&y".to_owned())]);
         }
     }
 

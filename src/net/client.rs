@@ -15,6 +15,12 @@ use tokio::net::UnixStream;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Lets time pass before the gateway is asked again.
+#[expect(clippy::disallowed_methods, reason = "a verb's process has nothing else to do meanwhile")]
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// Status and body of the gateway's answer to `GET path`.
 ///
 /// # Errors

@@ -1,0 +1,205 @@
+//! A verb's request to the running gateway, and how the answer is shown.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+
+use super::plot::Plot;
+use super::status::{cell, render_table};
+use super::table::Table;
+use crate::http::routes::{Operation, Route};
+use crate::time::calendar;
+
+/// What a verb asks of the running gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    pub method: &'static str,
+    /// Path and parameters.
+    pub target: String,
+    pub show: Show,
+}
+
+impl Request {
+    /// A request by the table of routes.
+    #[must_use]
+    pub fn new(operation: Operation, names: &[&str], parameters: &[(&str, String)], show: Show) -> Self {
+        let route = Route::of(operation);
+        Self { method: route.method, target: route.target(names, parameters), show }
+    }
+}
+
+/// How the answer is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Show {
+    /// As it comes.
+    Raw,
+    /// As it comes, with progress on standard error.
+    Export,
+    /// On a terminal a table, else as it comes.
+    TableOnTerminal,
+    Table,
+    Plot,
+    Usage,
+    /// A list of objects: these members.
+    Columns(&'static [&'static str]),
+    /// How many there were: the member, and the words around the number.
+    Count(&'static str, &'static str),
+}
+
+/// Takes an answer in pieces and shows it.
+pub struct Shower<'o> {
+    show: Show,
+    out: &'o mut dyn Write,
+    err: &'o mut dyn Write,
+    /// What is no whole line yet.
+    rest: Vec<u8>,
+    table: Table,
+    plot: Plot,
+    lines: u64,
+    progress: bool,
+}
+
+impl<'o> Shower<'o> {
+    /// `is_terminal` decides about tables, `progress` about telling how far an export is.
+    pub fn new(
+        show: Show,
+        out: &'o mut dyn Write,
+        err: &'o mut dyn Write,
+        (is_terminal, progress): (bool, bool),
+    ) -> Self {
+        let show = match show {
+            Show::TableOnTerminal if is_terminal => Show::Table,
+            Show::TableOnTerminal => Show::Raw,
+            show => show,
+        };
+        let (table, plot) = (Table::default(), Plot::default());
+        Self { show, out, err, rest: Vec::new(), table, plot, lines: 0, progress }
+    }
+
+    /// Shows a piece, as far as it can be shown.
+    ///
+    /// # Errors
+    /// Writing failed: whoever reads has gone away.
+    pub fn piece(&mut self, piece: &[u8]) -> io::Result<()> {
+        if matches!(self.show, Show::Raw | Show::Export) {
+            self.lines += piece.iter().filter(|byte| **byte == b'\n').count() as u64;
+            self.out.write_all(piece)?;
+            self.out.flush()?;
+            if self.show == Show::Export && self.progress {
+                write!(self.err, "\r{} readings", self.lines)?;
+            }
+            return Ok(());
+        }
+        self.rest.extend_from_slice(piece);
+        if matches!(self.show, Show::Usage | Show::Columns(_) | Show::Count(..)) {
+            return Ok(());
+        }
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let Ok(Value::Object(row)) = serde_json::from_slice(&line) else { continue };
+            if self.show == Show::Plot {
+                self.plot.add(&row);
+            } else {
+                self.table.add(readable(row), self.out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows what is left.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn finish(mut self) -> io::Result<()> {
+        match self.show {
+            Show::Export if self.progress => writeln!(self.err),
+            Show::Table => self.table.finish(self.out),
+            Show::Plot => self.out.write_all(self.plot.draw(100, 20).as_bytes()),
+            Show::Usage => {
+                let value: Value = serde_json::from_slice(&self.rest).unwrap_or_default();
+                let rows = match &value {
+                    Value::Array(rows) => rows.as_slice(),
+                    one => one.get("series").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default(),
+                };
+                for row in rows {
+                    self.table.add(usage_row(row), self.out)?;
+                }
+                self.table.finish(self.out)
+            }
+            Show::Columns(names) => {
+                let value: Value = serde_json::from_slice(&self.rest).unwrap_or_default();
+                let rows = value.as_array().map(Vec::as_slice).unwrap_or_default();
+                let mut text = String::new();
+                render_table(rows, names, usize::MAX, &mut text);
+                self.out.write_all(text.as_bytes())
+            }
+            Show::Count(member, words) => {
+                let value: Value = serde_json::from_slice(&self.rest).unwrap_or_default();
+                let count = value.get(member).map_or_else(|| "-".to_owned(), |count| cell(member, count));
+                writeln!(self.out, "{}", words.replace('#', &count))
+            }
+            Show::Raw | Show::Export | Show::TableOnTerminal => Ok(()),
+        }
+    }
+}
+
+/// A result with its time first and readable.
+fn readable(row: Map<String, Value>) -> Vec<(String, String)> {
+    let mut shown = Vec::new();
+    for key in ["_start", "_received_at"] {
+        if let Some(time) = row.get(key).and_then(Value::as_i64) {
+            shown.push(("time".to_owned(), calendar::show(time)));
+        }
+    }
+    if let Some(topic) = row.get("_topic") {
+        shown.push(("topic".to_owned(), plain(topic)));
+    }
+    for (key, value) in row {
+        match (key.as_str(), value) {
+            ("_start" | "_received_at" | "_topic", _) => {}
+            ("_tags", Value::Object(tags)) => shown.extend(tags.into_iter().map(|(k, v)| (k, plain(&v)))),
+            (_, value) => shown.push((key, plain(&value))),
+        }
+    }
+    shown
+}
+
+fn usage_row(row: &Value) -> Vec<(String, String)> {
+    let text = |key: &str| row.get(key).map(plain).unwrap_or_default();
+    let time = |key: &str| row.get(key).and_then(Value::as_i64).map(calendar::show).unwrap_or_default();
+    let mut shown = match row.get("name") {
+        Some(name) => {
+            vec![("collection".to_owned(), plain(name)), ("series".to_owned(), text("series_count"))]
+        }
+        None => {
+            let topic = row.get("topic").filter(|topic| !topic.is_null()).map(plain);
+            vec![("topic".to_owned(), topic.unwrap_or_else(|| "(shared)".to_owned()))]
+        }
+    };
+    let number = |key: &str| row.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let (readings, bytes) = (number("readings"), number("bytes"));
+    #[expect(clippy::cast_precision_loss, reason = "shown with two decimals")]
+    let each = if readings == 0 { String::new() } else { format!("{:.2}", bytes as f64 / readings as f64) };
+    shown.extend([
+        ("readings".to_owned(), readings.to_string()),
+        ("bytes".to_owned(), bytes.to_string()),
+        ("bytes/reading".to_owned(), each),
+        ("first".to_owned(), time("first")),
+        ("last".to_owned(), time("last")),
+    ]);
+    if row.get("name").is_some() {
+        shown.extend([
+            ("unflushed".to_owned(), text("unflushed")),
+            ("malformed".to_owned(), text("malformed")),
+        ]);
+    }
+    shown
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        Value::Null => "-".to_owned(),
+        value => value.to_string(),
+    }
+}
