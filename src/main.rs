@@ -54,9 +54,7 @@ fn run(config: Option<&Path>, files: &Files, io: &mut Io<'_>) -> ExitCode {
             return Exit::BadConfiguration.into();
         }
     };
-    // systemd says so when standard error is its journal.
-    let under_journald = env::var_os("JOURNAL_STREAM").is_some();
-    logging::start(settings.config.log, under_journald);
+    logging::start(settings.config.log, env::var("JOURNAL_STREAM").ok().as_deref());
     match net::run(source, settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

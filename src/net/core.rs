@@ -56,6 +56,8 @@ pub(super) struct Core {
     pub query_room: Arc<Semaphore>,
     /// Bodies that are received at once.
     pub body_room: Semaphore,
+    /// The store's thread has answered something since the watchdog was fed.
+    pub store_answers: Cell<bool>,
     /// HTTP requests that wait until something is on flash.
     kept: RefCell<HashMap<Ticket, oneshot::Sender<()>>>,
     passwords: PasswordWorkers,
@@ -96,6 +98,7 @@ impl Core {
             series,
             query_room: Arc::new(Semaphore::new(QUERIES_MAX)),
             body_room: Semaphore::new(BODIES_MAX),
+            store_answers: Cell::new(true),
             kept: RefCell::new(HashMap::new()),
             passwords,
             reloader: RefCell::new(None),
@@ -210,8 +213,14 @@ impl Core {
     /// The store's thread has an answer.
     pub fn store_answered(&self, answer: Answer) {
         let now = self.clock.get().now();
+        self.store_answers.set(true);
+        if matches!(answer, Answer::Alive) {
+            self.store.lives();
+            return;
+        }
         let mut gateway = self.gateway.borrow_mut();
         match answer {
+            Answer::Alive => {}
             Answer::Persisted(persisted, lent) => {
                 if let Some(lent) = lent {
                     self.store.take(lent);

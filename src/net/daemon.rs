@@ -22,7 +22,7 @@ use super::reload::Reloader;
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
-use super::{collections, identity};
+use super::{collections, identity, notify, watch};
 use crate::broker::Recovered;
 use crate::config::OnCorrupt;
 use crate::gateway::{Facts, Gateway, GatewayPolicy, LoginPolicy, broker_policy};
@@ -39,10 +39,6 @@ type Series = (SeriesStore, Collector);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a clean stop waits for the flash.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
-/// The essentials file is written at most this often while the daemon runs.
-const ESSENTIALS_INTERVAL: Duration = Duration::from_secs(3600);
-/// The system's trust in the wall clock is asked for this often.
-const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 /// After an accept failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -103,6 +99,7 @@ impl RunError {
 pub fn run(source: SettingsSource, settings: Settings) -> Result<(), RunError> {
     let config = &settings.config;
     let clock = Clock::start();
+    notify::starting();
     let disk = FileDisk::new(&config.storage.path).map_err(RunError::Folder)?;
     let (store, gateway, series) = start_gateway(&settings, clock, Arc::new(disk))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -220,17 +217,21 @@ async fn serve(
             checks.password_checked(check.connection, check.genuine, &check.password);
         }
     });
-    spawn_local(keep_watch(Rc::clone(&core)));
+    spawn_local(watch::keep_watch(Rc::clone(&core)));
+    spawn_local(watch::feed_watchdog(Rc::clone(&core)));
     listeners.commit(&core, prepared);
+    listeners.tell_unused();
     let reloader = Reloader::new(source, settings, Rc::clone(&listeners));
     reloader.start(&core).map_err(RunError::System)?;
     core.set_reloader(reloader);
     spawn_local(accept_control(Rc::clone(&core), control, http_room));
     core.kick();
+    notify::ready();
     tokio::select! {
         _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
         _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
     }
+    notify::stopping();
     let stopping = stop(&core, &mut stop_answers, &mut series_closed_answer);
     if tokio::time::timeout(STOP_TIMEOUT, stopping).await.is_err() {
         tracing::error!("the flash did not take the last batch in time; what was acknowledged is on it");
@@ -290,24 +291,8 @@ async fn take_answers(core: Rc<Core>, mut answers: mpsc::Receiver<Answer>, stopp
     }
 }
 
-/// What has to be looked at now and then.
-async fn keep_watch(core: Rc<Core>) {
-    let mut written = tokio::time::Instant::now();
-    loop {
-        tokio::time::sleep(CLOCK_INTERVAL).await;
-        let mut clock = core.clock.get();
-        clock.look_for_trust();
-        core.clock.set(clock);
-        core.kick();
-        if written.elapsed() >= ESSENTIALS_INTERVAL {
-            written = tokio::time::Instant::now();
-            core.store.write_essentials(essentials(&core));
-        }
-    }
-}
-
 /// The essentials file's content: each row with its length before it.
-fn essentials(core: &Core) -> Vec<u8> {
+pub(super) fn essentials(core: &Core) -> Vec<u8> {
     let mut content = Vec::new();
     for row in core.gateway.borrow().essentials() {
         put_bytes(&mut content, &row);

@@ -21,6 +21,7 @@ use super::connection;
 use super::core::Core;
 use super::handshake::{Handshakes, Place};
 use super::http::{self, Door, Visitor};
+use super::inherited::Inherited;
 use super::layers::Layers;
 use super::stream::Stream;
 use super::tls::{Tls, TlsStream};
@@ -41,6 +42,8 @@ pub(super) struct Listeners {
     /// Its thread exists once a listener speaks TLS.
     handshakes: RefCell<Option<Handshakes>>,
     http_room: Rc<Semaphore>,
+    /// Sockets that systemd opened.
+    inherited: RefCell<Inherited>,
 }
 
 /// A socket that accepts, and what it does for the time being.
@@ -119,6 +122,7 @@ impl Listeners {
             names: RefCell::new(Vec::new()),
             handshakes: RefCell::new(None),
             http_room,
+            inherited: RefCell::new(Inherited::take()),
         })
     }
 
@@ -142,12 +146,21 @@ impl Listeners {
             let socket = if is_bound {
                 None
             } else {
-                let socket = self.bind_beside(core, &listener.bind, settings).await;
+                let inherited = self.inherited.borrow_mut().socket(&listener.name, &listener.bind);
+                let socket = match inherited {
+                    Some(socket) => from_systemd(socket),
+                    None => self.bind_beside(core, &listener.bind, settings).await,
+                };
                 Some(socket.map_err(|error| failed("bind", error))?)
             };
             prepared.push((Rc::new(active), socket));
         }
         Ok(Prepared(prepared))
+    }
+
+    /// Says which sockets of systemd no listener has taken.
+    pub fn tell_unused(&self) {
+        self.inherited.borrow().tell_unused();
     }
 
     /// Serves what was prepared and nothing else. Connections that were accepted stay.
@@ -343,6 +356,11 @@ fn log(listener: &Listener, socket: &Socket, what: &str) {
         address = %socket.address().unwrap_or_else(|| listener.bind.to_string()),
         "{what}"
     );
+}
+
+fn from_systemd(socket: std::net::TcpListener) -> io::Result<Socket> {
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket).map(Socket::Tcp)
 }
 
 fn bind_socket(bind: &Bind) -> io::Result<Socket> {

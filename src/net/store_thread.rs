@@ -44,6 +44,8 @@ enum Work {
     Close(Vec<u8>),
     /// Only to have the store back.
     Nothing,
+    /// To hear whether the thread still does anything.
+    Live,
 }
 
 /// The store on its way to the core.
@@ -60,6 +62,8 @@ pub struct Lent {
 #[derive(Debug)]
 pub enum Answer {
     Persisted(Persisted, Option<Lent>),
+    /// The thread lives: nobody else was to be told anything.
+    Alive,
     /// The batch is not on flash yet; the text says why.
     Failing(String),
     /// The flash works again, and holds what it held.
@@ -78,6 +82,8 @@ pub struct StoreThread {
     /// The store, while it is lent.
     lent: RefCell<Option<Box<Store>>>,
     sent: Cell<u64>,
+    /// It was asked whether it lives.
+    asked: Cell<bool>,
     /// What an append takes: the longest of late, forgotten by an eighth with each one.
     append_time: Cell<Duration>,
 }
@@ -106,6 +112,7 @@ impl StoreThread {
             requests,
             lent: RefCell::new(None),
             sent: Cell::new(0),
+            asked: Cell::new(false),
             append_time: Cell::new(Duration::ZERO),
         };
         Ok((handle, outgoing))
@@ -129,6 +136,20 @@ impl StoreThread {
             // A request crossed it.
             self.send(Work::Nothing);
         }
+    }
+
+    /// Asks for [`Answer::Alive`], unless that was asked and not answered yet.
+    pub fn ask_whether_it_lives(&self) {
+        if !self.asked.replace(true) {
+            // Full: then something else is to be answered.
+            let request = Request { store: None, work: Work::Live };
+            self.asked.set(self.requests.try_send(request).is_ok());
+        }
+    }
+
+    /// The thread answered that it lives.
+    pub fn lives(&self) {
+        self.asked.set(false);
     }
 
     /// Has the essentials file written.
@@ -200,6 +221,8 @@ impl Serving {
                 self.incoming.recv_timeout(IDLE)
             };
             match request {
+                // Neither work nor a reason to wake up again.
+                Ok(Request { work: Work::Live, .. }) => tell(&self.answers, Answer::Alive),
                 Ok(Request { store, work }) => {
                     idle = false;
                     self.received += 1;
@@ -234,7 +257,7 @@ impl Serving {
                     tell(&self.answers, Answer::Closed(closed));
                     return true;
                 }
-                Some(Work::Nothing) => self.store = Some(store),
+                Some(Work::Nothing | Work::Live) => self.store = Some(store),
                 None => {
                     self.store = Some(store);
                     return false;
