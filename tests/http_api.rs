@@ -7,10 +7,14 @@
 #[path = "support/daemon.rs"]
 #[expect(dead_code, reason = "each test binary uses its part")]
 mod daemon;
+#[path = "http_api/description.rs"]
+mod description;
 #[path = "http_api/metrics.rs"]
 mod metrics;
 #[path = "http_api/operating.rs"]
 mod operating;
+#[path = "http_api/page.rs"]
+mod page;
 #[path = "http_api/publishing.rs"]
 mod publishing;
 #[path = "support/tool.rs"]

@@ -15,6 +15,11 @@ use crate::gateway::Gateway;
 use crate::time::Now;
 use routes::{Call, Operation};
 
+/// The page: one file without a build step.
+const PAGE: &str = include_str!("../../page/index.html");
+/// The media type of the page. `net` adds what the page may load to it: nothing from elsewhere.
+pub const HTML: &str = "text/html; charset=utf-8";
+
 /// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
@@ -59,6 +64,7 @@ impl Response {
 #[must_use]
 pub fn respond(gateway: &mut Gateway, now: Now, call: &Call) -> Option<Response> {
     let shown = match call.route.operation {
+        Operation::Page => return Some(Response::of(200, HTML, PAGE)),
         Operation::Health => return Some(Response::text(200, "ok")),
         Operation::Readiness if gateway.is_healthy() => return Some(Response::text(200, "ok")),
         Operation::Readiness => return Some(Response::text(503, "the flash fails")),

@@ -83,6 +83,7 @@ fn content(answer: Answer) -> Value {
     let text = json!({ "schema": { "type": "string" } });
     match answer {
         Answer::Text => json!({ "text/plain": text }),
+        Answer::Html => json!({ "text/html": text }),
         Answer::Json => json!({ "application/json": { "schema": {} } }),
         Answer::Readings => json!({
             "application/json": { "schema": {} },

@@ -7,6 +7,7 @@ use super::collections::{encoded, pairs, unescaped};
 /// What a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Operation {
+    Page,
     Health,
     Readiness,
     Metrics,
@@ -61,6 +62,7 @@ pub struct Parameter {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     Text,
+    Html,
     Json,
     /// JSON, lines of JSON, CSV or line protocol.
     Readings,
@@ -124,7 +126,15 @@ const fn json(operation: Operation, path: &'static str, name: &'static str, summ
 }
 
 /// All routes.
-pub static ROUTES: [Route; 19] = [
+pub static ROUTES: [Route; 20] = [
+    Route {
+        operation: Operation::Page,
+        path: "/",
+        name: "page",
+        summary: "The page for people: status, queues, losses, latest values, a chart",
+        answer: Answer::Html,
+        ..PLAIN
+    },
     Route {
         operation: Operation::Health,
         path: "/healthz",
@@ -486,6 +496,7 @@ mod tests {
     #[test]
     fn requests_find_their_rows() {
         for (method, path, parameters, expected) in [
+            ("GET", "/", "", "page [] []"),
             ("HEAD", "/healthz", "", "health [] []"),
             ("GET", "/api/v1/queues/a%2Fb/messages", "limit=3", "peekQueue [\"a/b\"] [(\"limit\", \"3\")]"),
             ("DELETE", "/api/v1/queues/q/messages", "", "purgeQueue [\"q\"] []"),

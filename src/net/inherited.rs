@@ -15,6 +15,7 @@ pub(super) struct Inherited {
 
 impl Inherited {
     /// Takes them from the environment.
+    #[expect(clippy::disallowed_methods, reason = "the sockets' names come the way that the sockets come")]
     pub fn take() -> Self {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
