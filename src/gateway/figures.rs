@@ -201,7 +201,9 @@ pub fn age_ms(queue: &QueueStatus, now: Now) -> Option<u64> {
 pub fn full_in_s(queue: &QueueStatus, now: Now) -> Option<u64> {
     let age_ms = age_ms(queue, now).filter(|age| *age >= 1000)?;
     let full = fill(queue);
-    if queue.connected || full <= 0.0 || queue.messages < 2 {
+    // Readings are taken out as they are stored.
+    let has_taker = queue.connected || queue.kind == QueueKind::Collection;
+    if has_taker || full <= 0.0 || queue.messages < 2 {
         return None;
     }
     let left_ms = (1.0 - full).max(0.0) / full * age_ms as f64;

@@ -19,7 +19,7 @@ fn document(daemon: &Daemon, width: u32, picture: Option<&str>) -> String {
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
         .arg(format!("--user-data-dir={}", profile.display()))
         .arg(format!("--window-size={width},1400"))
-        .args(["--timeout=9000", "--dump-dom"]);
+        .args(["--virtual-time-budget=9000", "--dump-dom"]);
     if let Some(picture) = picture {
         chromium.arg(format!("--screenshot={picture}"));
     }
