@@ -54,7 +54,8 @@ fn run(config: Option<&Path>, files: &Files, io: &mut Io<'_>) -> ExitCode {
             return Exit::BadConfiguration.into();
         }
     };
-    logging::start(settings.config.log, env::var("JOURNAL_STREAM").ok().as_deref());
+    let journal_stream = env::var_os("JOURNAL_STREAM").and_then(|stream| stream.into_string().ok());
+    logging::start(settings.config.log, journal_stream.as_deref());
     match net::run(source, settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
