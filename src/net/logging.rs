@@ -146,7 +146,8 @@ impl<S: Subscriber> Layer<S> for Lines {
         let mut parts = Parts::default();
         event.record(&mut parts);
         let line = parts.line();
-        let added = if *metadata.level() <= Level::INFO {
+        // What is said once is news, however often: only trouble repeats itself.
+        let added = if *metadata.level() <= Level::WARN {
             let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
             match repeats.pass(Instant::now(), &line) {
                 Some(added) => added,

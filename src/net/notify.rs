@@ -27,7 +27,6 @@ pub(super) fn ready() {
 
 /// The configuration is being read again; [`ready`] says that it is done, whether it was taken or not. systemd wants
 /// both, with the monotonic time, where the unit says `Type=notify-reload`.
-#[expect(dead_code, reason = "for the reload on SIGHUP")]
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),

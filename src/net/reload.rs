@@ -15,6 +15,7 @@ use tokio::task::{spawn_blocking, spawn_local, yield_now};
 
 use super::core::Core;
 use super::listeners::{Active, Listeners};
+use super::notify;
 use crate::config::{ClientCert, Config, UsernameFromCert};
 use crate::settings::{Settings, SettingsSource};
 use crate::time::Now;
@@ -93,7 +94,9 @@ impl Reloader {
     /// Everything that is wrong, a line each; then nothing has changed.
     pub async fn reload(&self, core: &Rc<Core>) -> Result<Reloaded, Vec<String>> {
         let _turn = self.turn.lock().await;
+        notify::reloading();
         let result = self.try_reload(core).await;
+        notify::ready();
         match &result {
             Ok(reloaded) => {
                 self.reloads.set(self.reloads.get() + 1);
