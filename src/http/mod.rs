@@ -5,6 +5,7 @@
 pub mod collections;
 pub mod metrics;
 pub mod openapi;
+pub mod page;
 pub mod routes;
 
 use std::borrow::Cow;
@@ -14,11 +15,6 @@ use serde_json::{Value, json};
 use crate::gateway::Gateway;
 use crate::time::Now;
 use routes::{Call, Operation};
-
-/// The page: one file without a build step.
-const PAGE: &str = include_str!("../../page/index.html");
-/// The media type of the page. `net` adds what the page may load to it: nothing from elsewhere.
-pub const HTML: &str = "text/html; charset=utf-8";
 
 /// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,7 +60,7 @@ impl Response {
 #[must_use]
 pub fn respond(gateway: &mut Gateway, now: Now, call: &Call) -> Option<Response> {
     let shown = match call.route.operation {
-        Operation::Page => return Some(Response::of(200, HTML, PAGE)),
+        Operation::Page => return Some(Response::of(200, page::MEDIA_TYPE, page::PAGE)),
         Operation::Health => return Some(Response::text(200, "ok")),
         Operation::Readiness if gateway.is_healthy() => return Some(Response::text(200, "ok")),
         Operation::Readiness => return Some(Response::text(503, "the flash fails")),

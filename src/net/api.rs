@@ -26,10 +26,6 @@ use crate::http::{self, Response, metrics};
 use crate::message::Assurance;
 use crate::series::Format;
 
-/// What the page may do: talk to the gateway that it came from, and show what is in it.
-const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
-    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
 /// A body must come within this.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -228,8 +224,10 @@ fn headed(status: u16, content_type: &'static str, body: AnswerBody) -> hyper::R
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if content_type == http::HTML {
-        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
+    if content_type == http::page::MEDIA_TYPE
+        && let Ok(policy) = HeaderValue::from_str(&http::page::policy())
+    {
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     if status == 401 {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"gatewayd\""));

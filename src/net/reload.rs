@@ -15,7 +15,7 @@ use tokio::task::{spawn_blocking, spawn_local, yield_now};
 
 use super::core::Core;
 use super::listeners::{Active, Listeners};
-use super::notify;
+use super::{logging, notify};
 use crate::config::{ClientCert, Config, UsernameFromCert};
 use crate::settings::{Settings, SettingsSource};
 use crate::time::Now;
@@ -129,6 +129,7 @@ impl Reloader {
         let anonymous = self.listeners.anonymous();
         let mut ended = core.gateway.borrow_mut().reconfigure(now, &settings.config, lists, &anonymous);
         core.series.reconfigure(&settings.config);
+        logging::set_level(settings.config.log.level);
         ended += self.check_clients(core, &before).await;
         self.watched.replace(stamps(&settings.config));
         let old = self.current.replace(settings);
@@ -324,7 +325,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("storage.series_bytes_max", a.series_bytes_max != b.series_bytes_max),
         ("storage.reserve_free", a.reserve_free != b.reserve_free),
         ("storage.on_corrupt", a.on_corrupt != b.on_corrupt),
-        ("log", old.log != new.log),
+        ("log.format", old.log.format != new.log.format),
     ];
     keys.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
 }

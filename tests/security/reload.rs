@@ -207,12 +207,12 @@ fn routes_bounds_and_limits_hold_from_then_on() {
     assert_eq!(daemon.command(&["reload"]).status.code(), Some(78));
     daemon.configure(
         "[queue.session]\nmessages_max = 3\n[limits]\nmessage_bytes_max = \"1KiB\"\n\
-         [ingest.plant]\ntopics = [\"plant/+room/#\"]\ncollection = \"plant\"\n[log]\nlevel = \"debug\"\n",
+         [ingest.plant]\ntopics = [\"plant/+room/#\"]\ncollection = \"plant\"\n[log]\nlevel = \"debug\"\nformat = \"json\"\n",
     );
     let told = reload(&daemon);
     assert_eq!(
         told,
-        "reloaded: limits, queue, ingest, collection, log\ncounts from the next start on: log\n"
+        "reloaded: limits, queue, ingest, collection, log\ncounts from the next start on: log.format\n"
     );
     assert_eq!(reload(&daemon), "reloaded: nothing was different\n");
     for number in 0..5 {
@@ -220,6 +220,8 @@ fn routes_bounds_and_limits_hold_from_then_on() {
     }
     let got = crate::tool::resume(&daemon, &["-i", "away", "-t", "queue", "-C", "3"]);
     assert_eq!(got, ["2", "3", "4"], "the oldest went");
+    // The level holds at once.
+    daemon.wait_for_log("DEBUG client connected");
     publish(&daemon, &["-q", "1", "-t", "plant/hall/temp", "-m", "7"]);
     publish(&daemon, &["-q", "1", "-t", "sensors/x", "-m", "8"]);
     let query = |collection| {
