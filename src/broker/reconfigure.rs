@@ -1,7 +1,7 @@
 //! New bounds for a broker that runs.
 
 use super::queue::QueueKind;
-use super::{Broker, Overflow, Policy, QueueIndex};
+use super::{Broker, Overflow, Policy, QueueIndex, WillNumber};
 use crate::time::Now;
 
 impl Broker {
@@ -32,6 +32,12 @@ impl Broker {
     #[must_use]
     pub const fn flash_quota_bytes(&self) -> u64 {
         self.policy.flash_quota_bytes
+    }
+
+    /// The address of a registered will: rules may have changed since it was.
+    #[must_use]
+    pub fn will_address(&self, number: WillNumber) -> Option<&str> {
+        self.wills.get(&number.0).map(|will| &*will.message.address)
     }
 
     fn queue_indexes(&self) -> Vec<QueueIndex> {

@@ -422,6 +422,12 @@ impl Gateway {
         self.users.as_ref()
     }
 
+    /// The rules, when there is an ACL file.
+    #[must_use]
+    pub const fn acl(&self) -> Option<&Acl> {
+        self.acl.as_ref()
+    }
+
     /// The broker, to look at.
     #[must_use]
     pub const fn broker(&self) -> &Broker {

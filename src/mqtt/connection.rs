@@ -290,10 +290,17 @@ impl Connection {
             match end {
                 // Kept: it is published at the next start, unless nothing of it is on flash.
                 End::Shutdown => {}
-                end if end.publishes_will() => context.broker.publish_will(context.now, will),
+                end if end.publishes_will() && self.may_send_will(context, will) => {
+                    context.broker.publish_will(context.now, will)
+                }
                 _ => context.broker.forget_will(context.now, will),
             }
         }
+    }
+
+    /// Whether the rules, which may have changed since CONNECT, still let the client publish its will.
+    fn may_send_will(&self, context: &Context<'_>, will: WillNumber) -> bool {
+        context.broker.will_address(will).is_none_or(|address| self.may_publish(context, address))
     }
 
     /// When the connection ends if nothing comes.

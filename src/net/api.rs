@@ -24,7 +24,7 @@ use crate::http::collections::{self, Asked};
 use crate::http::routes::{Call, Operation};
 use crate::http::{self, Response, metrics};
 use crate::message::Assurance;
-use crate::series::Format;
+use crate::series::{Allowed, Format, Query};
 
 /// A body must come within this.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) async fn answer(
     core: &Rc<Core>,
     call: &Call,
-    caller: Option<String>,
+    (caller, allowed): (Option<String>, Option<Allowed>),
     request: Request<Incoming>,
 ) -> hyper::Response<AnswerBody> {
     let now = core.clock.get().now();
@@ -52,7 +52,7 @@ pub(super) async fn answer(
         _ => {
             let (method, path) = (request.method().as_str(), request.uri().path());
             match collections::ask(now, method, path, request.uri().query().unwrap_or_default()) {
-                Some(asked) => answer_collection(core, asked).await,
+                Some(asked) => answer_collection(core, asked, allowed).await,
                 None => whole(Response::error(404, "no such resource")),
             }
         }
@@ -156,15 +156,33 @@ async fn status(core: &Rc<Core>) -> Response {
     Response::json(200, &shown)
 }
 
-async fn answer_collection(core: &Rc<Core>, asked: Asked) -> hyper::Response<AnswerBody> {
+/// Takes out of a collection's description what is of topics that the caller may not read.
+fn leave_out(shown: &mut Value, allowed: &Allowed) {
+    for path in ["/series", "/errors/examples"] {
+        if let Some(Value::Array(items)) = shown.pointer_mut(path) {
+            items.retain(|item| item["topic"].as_str().is_some_and(|topic| allowed.takes(topic)));
+        }
+    }
+}
+
+async fn answer_collection(
+    core: &Rc<Core>,
+    asked: Asked,
+    allowed: Option<Allowed>,
+) -> hyper::Response<AnswerBody> {
     match asked {
         Asked::Refused(response) => whole(response),
         Asked::Overview(name) => {
             let shown = core.series.overview(name).await;
             let missing = || Response::error(404, "no such collection");
-            whole(shown.map_or_else(missing, |shown| Response::json(200, &shown)))
+            whole(shown.map_or_else(missing, |mut shown| {
+                if let Some(allowed) = &allowed {
+                    leave_out(&mut shown, allowed);
+                }
+                Response::json(200, &shown)
+            }))
         }
-        Asked::Query(query, format) => match core.series.query(*query, format) {
+        Asked::Query(query, format) => match core.series.query(Query { allowed, ..*query }, format) {
             Ok(pieces) => stream(core, pieces, format.media_type(), true).await,
             Err(error) => whole(Response::error(503, &error.to_string())),
         },
@@ -172,7 +190,7 @@ async fn answer_collection(core: &Rc<Core>, asked: Asked) -> hyper::Response<Ans
             if core.series.overview(Some(query.collection.to_string())).await.is_none() {
                 return whole(Response::error(404, &format!("no collection {}", query.collection)));
             }
-            let pieces = core.series.follow(*query);
+            let pieces = core.series.follow(Query { allowed, ..*query });
             stream(core, pieces, Format::JsonLines.media_type(), false).await
         }
         Asked::Delete(query) => {

@@ -19,9 +19,11 @@ use tokio::task::{spawn_blocking, spawn_local};
 use super::api;
 use super::body::AnswerBody;
 use super::core::Core;
+use crate::auth::Identity;
 use crate::gateway::LoginCheck;
 use crate::http::routes::Access;
 use crate::http::{self, Response};
+use crate::series::Allowed;
 use crate::websocket::is_loopback_host;
 
 /// A request's head must come within this.
@@ -95,9 +97,20 @@ async fn answer(core: &Rc<Core>, door: &Door, request: Request<Incoming>) -> hyp
         },
     };
     match http::routes::call(route, names, request.uri().query().unwrap_or_default()) {
-        Ok(call) => api::answer(core, &call, caller, request).await,
+        Ok(call) => {
+            let allowed = if matches!(door, Door::Control) { None } else { allowed(core, caller.clone()) };
+            api::answer(core, &call, (caller, allowed), request).await
+        }
         Err(refusal) => api::whole(refusal),
     }
+}
+
+/// What the ACL lets a caller read; without an ACL everything.
+fn allowed(core: &Core, caller: Option<String>) -> Option<Allowed> {
+    let acl = core.gateway.borrow().acl().cloned()?;
+    Some(Allowed::by(move |topic| {
+        acl.may_read(Identity { username: caller.as_deref(), client_identifier: "" }, topic)
+    }))
 }
 
 /// A certificate's name, or with users a name and password; without, a loopback Host and no foreign Origin, so that no

@@ -5,6 +5,7 @@
 //! is stored is the caller's.
 
 mod aggregate;
+mod allowed;
 mod backend;
 mod bound;
 mod change;
@@ -24,6 +25,7 @@ mod registry;
 mod store;
 
 pub use aggregate::{Aggregate, Function};
+pub use allowed::Allowed;
 pub use clock::{EstimatedBy, Start};
 pub use condition::{Condition, ConditionError, Place};
 pub use format::{Format, Out, Writer, put_json};

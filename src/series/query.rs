@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::aggregate::{Aggregate, Cell, Function};
+use super::allowed::Allowed;
 use super::bound::{Bound, Field};
 use super::chunk::{self, Chunk, Row};
 use super::condition::{Condition, Place};
@@ -44,6 +45,8 @@ pub struct Query {
     pub until: Option<i64>,
     /// Topics, as an MQTT filter.
     pub topic: Option<Box<str>>,
+    /// What whoever asks may read; `None`: everything.
+    pub allowed: Option<Allowed>,
     pub condition: Option<Condition>,
     /// Aggregates for each stretch of so many milliseconds, rather than for all time.
     pub every_ms: Option<i64>,
@@ -152,7 +155,7 @@ impl SeriesStore {
         let file = self.file().ok_or(StoreError::NotOpen)?;
         let wanted = |series: &Series| {
             series.collection == query.collection
-                && series.origin.as_ref().is_none_or(|origin| is_wanted(origin, query.topic.as_deref()))
+                && series.origin.as_ref().is_none_or(|origin| is_wanted(origin, query))
         };
         let series = self.series().filter(|(_, series)| wanted(series)).map(|(id, series)| {
             let tail = self.tail(id).iter();
@@ -190,15 +193,16 @@ impl Snapshot {
     }
 }
 
-/// Whether an MQTT filter, if there is one, takes the topic.
-fn is_wanted(origin: &Origin, filter: Option<&str>) -> bool {
-    filter.is_none_or(|filter| takes(filter, &origin.topic))
+/// Whether the query asks for readings of this origin, and may.
+fn is_wanted(origin: &Origin, query: &Query) -> bool {
+    query.topic.as_deref().is_none_or(|filter| takes(filter, &origin.topic))
+        && query.allowed.as_ref().is_none_or(|allowed| allowed.takes(&origin.topic))
 }
 
 /// Whether a query for readings takes this one, as far as topic and condition tell.
 #[must_use]
 pub fn wants(query: &Query, item: &Item<'_>) -> bool {
-    if !is_wanted(item.origin, query.topic.as_deref()) {
+    if !is_wanted(item.origin, query) {
         return false;
     }
     if query.condition.is_none() {
@@ -522,9 +526,7 @@ impl<'q, 's> Engine<'q, 's> {
             self.report.readings += 1;
             let own = bound.own_origin(at);
             let Some(origin) = own.as_ref().or(series.origin.as_ref()) else { continue };
-            if own.is_some() && !is_wanted(origin, self.query.topic.as_deref())
-                || !bound.holds(self.query, at, origin)
-            {
+            if own.is_some() && !is_wanted(origin, self.query) || !bound.holds(self.query, at, origin) {
                 continue;
             }
             let known_origin = match known {
@@ -579,9 +581,7 @@ impl<'q, 's> Engine<'q, 's> {
         for at in range {
             let own = bound.own_origin(at);
             let Some(origin) = own.as_ref().or(series.origin.as_ref()) else { continue };
-            if own.is_some() && !is_wanted(origin, self.query.topic.as_deref())
-                || !bound.holds(self.query, at, origin)
-            {
+            if own.is_some() && !is_wanted(origin, self.query) || !bound.holds(self.query, at, origin) {
                 continue;
             }
             let time = chunk.times.get(at).copied().unwrap_or(0);

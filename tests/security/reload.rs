@@ -109,6 +109,48 @@ fn users_that_are_gone_end_and_all_others_stay() {
     assert!(!ann.output().contains("a/x"), "{}", ann.output());
 }
 
+/// Rules that hold now decide about a will and about a value that is kept, and not those of the time when it came.
+#[test]
+fn wills_retained_values_and_queries_follow_the_rules_that_hold() {
+    let guarded = Guarded::started("reload-rules");
+    let bob = ["-u", "bob", "-P", "bob", "-q", "1"];
+    publish(&guarded.daemon, &[&bob[..], &["-r", "-t", "sensors/open", "-m", "1"]].concat());
+    publish(&guarded.daemon, &[&bob[..], &["-r", "-t", "sensors/secret", "-m", "2"]].concat());
+    let will = ["--will-topic", "last/words", "--will-payload", "x", "--will-qos", "1", "-t", "nothing"];
+    let mut with_will = guarded.subscribe("eve", &will);
+    let watcher = guarded.subscribe("bob", &["-v", "-t", "last/#"]);
+    let url = format!("http://{}/api/v1/collections/readings", guarded.daemon.http());
+    let asked = |path: &str| {
+        let done = Command::new("curl")
+            .args(["-sS", "--max-time", "20", "-u", "ann:ann", &format!("{url}{path}")])
+            .output();
+        String::from_utf8_lossy(&done.expect("curl is installed").stdout).into_owned()
+    };
+    assert!(asked("/query").contains("sensors/secret") && asked("").contains("sensors/secret"));
+    fs::write(
+        &guarded.acl,
+        "user ann\ntopic read sensors/open\nuser bob\ntopic readwrite #\nuser eve\ntopic read nothing\n",
+    )
+    .expect("it can be written");
+    assert_eq!(reload(&guarded.daemon), "reloaded: auth\n");
+    let ann = guarded.subscribe("ann", &["-v", "-t", "sensors/+", "-C", "1"]);
+    assert_eq!(messages(&ann.succeed()), ["sensors/open 1"]);
+    for path in ["/query", "", "/query?topic=sensors/%2B", "/query?agg=count&by=topic"] {
+        let told = asked(path);
+        assert!(told.contains("sensors/open") && !told.contains("secret"), "{path}: {told}");
+    }
+    with_will.kill();
+    wait_until("the connection ends", || {
+        let clients = format!("http://{}/api/v1/clients", guarded.daemon.http());
+        let done = Command::new("curl").args(["-sS", "--max-time", "20", "-u", "ann:ann", &clients]).output();
+        let shown = String::from_utf8_lossy(&done.expect("curl is installed").stdout).into_owned();
+        shown.contains("\"bob\"") && !shown.contains("\"eve\"")
+    });
+    publish(&guarded.daemon, &[&bob[..], &["-t", "last/end", "-m", "end"]].concat());
+    watcher.wait_for("last/end end");
+    assert_eq!(messages(&watcher.output()), ["last/end end"]);
+}
+
 #[test]
 fn a_bad_file_changes_nothing_and_says_why() {
     let guarded = Guarded::started("reload-bad");
