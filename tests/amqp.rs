@@ -232,3 +232,51 @@ fn each_difference_from_rabbitmq_has_its_reason_and_is_on_the_page() {
         }
     }
 }
+
+#[test]
+fn rules_hold_for_queues_exchanges_and_what_crosses() {
+    let daemon = Daemon::new("amqp-rights", "");
+    let folder = daemon.folder().to_owned();
+    let (users, rules) = (folder.join("users"), folder.join("acl"));
+    daemon.configure(&format!(
+        "[auth]\npassword_file = \"{}\"\nacl_file = \"{}\"\n",
+        users.display(),
+        rules.display()
+    ));
+    std::fs::write(&users, "").expect("the test's folder can be written");
+    for (name, password) in [("worker", "w"), ("chief", "c")] {
+        let program = env!("CARGO_BIN_EXE_gatewayd");
+        let command = format!(
+            "echo {password} | {program} user add {name} --password-file {} --password-stdin --iterations 10",
+            users.display()
+        );
+        Tool::start(&daemon, "sh", &["-c", &command]).succeed();
+    }
+    std::fs::write(
+        &rules,
+        "user worker\nqueue configure|write|read tasks.*\nqueue deny tasks.secret\nqueue read alarms\n\
+         exchange write logs\ntopic read sensors/#\ntopic deny sensors/hidden\ntopic write commands/#\n\
+         user chief\nqueue *\nexchange *\ntopic #\n",
+    )
+    .expect("the test's folder can be written");
+    let mut daemon = daemon;
+    daemon.start_listening();
+    for name in ["rules", "withheld", "secret"] {
+        step(&daemon, "rights.py", &[name]);
+    }
+}
+
+#[test]
+fn one_reading_reaches_a_subscriber_a_worker_and_a_collection() {
+    let daemon = Daemon::started("amqp-three", "");
+    step(&daemon, "article.py", &["bind-bridge"]);
+    let live = subscribe(&daemon, &["-q", "1", "-t", "sensors/+/temp", "-v", "-C", "1"]);
+    publish(&daemon, &["-q", "1", "-t", "sensors/boiler/temp", "-m", "{\"value\": 91.5, \"unit\": \"C\"}"]);
+    // The acknowledgement has come, so all three have it.
+    assert_eq!(messages(&live.succeed()), ["sensors/boiler/temp {\"value\": 91.5, \"unit\": \"C\"}"]);
+    let taken = step(&daemon, "article.py", &["consume-bridge", "{\"value\": 91.5, \"unit\": \"C\"}"]);
+    assert_eq!(taken, "{\"value\": 91.5, \"unit\": \"C\"}\nok\n");
+    let output = daemon.command(&["query", "readings"]);
+    let readings = String::from_utf8_lossy(&output.stdout);
+    assert!(readings.contains("91.5") && readings.contains("sensors/boiler/temp"), "{readings}");
+}

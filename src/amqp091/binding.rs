@@ -7,8 +7,9 @@ use super::codec::method::{exchange, queue};
 use super::declaring::{default_exchange, exchange_for_binding};
 use super::fault::Fault;
 use super::link::{Context, Link};
-use crate::auth::Denied;
-use crate::broker::{ExchangeIndex, ExchangeKind, Gate, Target, TopologyRefused};
+use super::rights::{may_bind, may_use};
+use crate::auth::{Resource, Right};
+use crate::broker::{ExchangeKind, Gate, Target, TopologyRefused};
 use crate::limits::TOPIC_LEVELS_MAX;
 use crate::message::swap_separators;
 
@@ -20,6 +21,7 @@ impl Channel {
         bind: &queue::Bind<'_>,
     ) -> Result<(), Fault> {
         let target = Target::Queue(self.queue_for_use(link, context, bind.queue)?);
+        may_use(link, context, Resource::Queue, Right::Write, self.queue_name(bind.queue)?)?;
         let key = self.binding_key(bind.queue, bind.routing_key)?;
         let gate = bind_to(link, context, bind.exchange, target, key, bind.arguments)?;
         if !bind.no_wait {
@@ -41,6 +43,8 @@ impl Channel {
         }
         if context.broker.named_queue(self.queue_name(unbind.queue)?).is_some() {
             let target = Target::Queue(self.queue_for_use(link, context, unbind.queue)?);
+            may_use(link, context, Resource::Queue, Right::Write, self.queue_name(unbind.queue)?)?;
+            may_use(link, context, Resource::Exchange, Right::Read, unbind.exchange)?;
             gate = unbind_from(context, unbind.exchange, target, &key, unbind.arguments);
         }
         link.reply(context.broker, gate, self.number, &queue::UnbindOk {});
@@ -54,6 +58,7 @@ impl Channel {
         bind: &exchange::Bind<'_>,
     ) -> Result<(), Fault> {
         let target = Target::Exchange(exchange_for_binding(context, bind.destination)?);
+        may_use(link, context, Resource::Exchange, Right::Write, bind.destination)?;
         let gate = bind_to(link, context, bind.source, target, bind.routing_key, bind.arguments)?;
         if !bind.no_wait {
             link.reply(context.broker, gate, self.number, &exchange::BindOk {});
@@ -72,6 +77,8 @@ impl Channel {
         }
         let mut gate = Gate::Open;
         if let Some(target) = context.broker.exchange(unbind.destination) {
+            may_use(link, context, Resource::Exchange, Right::Write, unbind.destination)?;
+            may_use(link, context, Resource::Exchange, Right::Read, unbind.source)?;
             let target = Target::Exchange(target);
             gate = unbind_from(context, unbind.source, target, unbind.routing_key, unbind.arguments);
         }
@@ -104,9 +111,7 @@ fn bind_to(
         return Err(Fault::precondition(format!("binding key has more than {TOPIC_LEVELS_MAX} words")));
     }
     let key = swap_separators(key);
-    if source_index == ExchangeIndex::SHARED {
-        check_rights(link, context, &key)?;
-    }
+    may_bind(link, context, source_index, source, &key)?;
     let arguments = arguments::binding_arguments(arguments, kind == Some(ExchangeKind::Headers))?;
     context.broker.bind(context.now, source_index, target, &key, arguments).map_err(|refused| match refused {
         TopologyRefused::TooMany
@@ -126,35 +131,4 @@ fn unbind_from(
     let Some(source) = context.broker.exchange(source) else { return Gate::Open };
     let key = swap_separators(key);
     context.broker.unbind(context.now, source, target, &key, arguments.as_bytes())
-}
-
-/// Binding to the shared exchange is subscribing: the same rules about topics hold. A pattern that they have no word
-/// for counts as everything below the level before it.
-fn check_rights(link: &Link, context: &Context<'_>, key: &str) -> Result<(), Fault> {
-    let Some(acl) = context.acl else { return Ok(()) };
-    let mut filter = String::new();
-    for (at, level) in key.split('/').enumerate() {
-        if at > 0 {
-            filter.push('/');
-        }
-        match level {
-            "#" => {
-                filter.push('#');
-                break;
-            }
-            "*" => filter.push('+'),
-            literal if literal.contains(['+', '#']) => filter.push('+'),
-            literal => filter.push_str(literal),
-        }
-    }
-    if filter.is_empty() || acl.may_subscribe(link.identity(), &filter) {
-        return Ok(());
-    }
-    context.denials.note(context.now.wall, Denied::Subscribe, link.identity(), &filter);
-    let user = link.user.as_deref().unwrap_or("");
-    let key = swap_separators(key);
-    let text = format!(
-        "read access to topic '{key}' in exchange 'amq.topic' in vhost '/' refused for user '{user}'"
-    );
-    Err(Fault::refused(text))
 }

@@ -21,10 +21,12 @@ use super::codec::{
 use super::fault::Fault;
 pub use super::link::Context;
 use super::link::Link;
-use crate::auth::Challenge;
+use super::rights::may_receive;
+use crate::auth::{Acl, Challenge};
 use crate::broker::{Broker, Delivery};
 use crate::ids::ConnectionId;
 use crate::limits;
+use crate::message::Message;
 use crate::output::OutputBuffer;
 use crate::time::{Mono, Now};
 
@@ -112,6 +114,8 @@ pub(super) enum State {
     AwaitTuneOk,
     AwaitOpen,
     Open,
+    /// Open, and a new password is being checked.
+    Renewing,
     /// connection.close was sent; only its answer counts.
     Closing,
     /// All is said. What still comes is passed over until the peer closes its socket: were the socket closed under bytes
@@ -247,6 +251,12 @@ impl Connection {
         channel.deliver(&mut self.link, delivery, properties)
     }
 
+    /// Whether the rules let this client have a message.
+    #[must_use]
+    pub fn may_receive(&self, acl: Option<&Acl>, message: &Message) -> bool {
+        may_receive(&self.link, acl, message)
+    }
+
     /// The queue of a consumer is gone.
     pub fn consumer_ended(&mut self, consumer: u64) {
         let Ok(number) = u16::try_from(consumer >> 48) else { return };
@@ -265,6 +275,14 @@ impl Connection {
             for channel in self.channels.values_mut() {
                 channel.resume_all(now, broker);
             }
+        }
+    }
+
+    /// A publish of this client waits for the flash.
+    pub fn tell_blocked(&mut self) {
+        if self.state == State::Open && self.blocked_notify && !self.told_blocked {
+            self.told_blocked = true;
+            self.link.send(0, &connection::Blocked { reason: "the flash must catch up" });
         }
     }
 
@@ -349,7 +367,9 @@ impl Connection {
     /// True while frames may be handled.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        !matches!(self.state, State::Verifying | State::Ended) && !self.link.waits() && !self.owes_too_much()
+        !matches!(self.state, State::Verifying | State::Renewing | State::Ended)
+            && !self.link.waits()
+            && !self.owes_too_much()
     }
 
     /// True while it owes so many confirms that it is not read.
@@ -475,10 +495,8 @@ impl Connection {
             (State::AwaitOpen, connection::Method::Open(open)) => {
                 self.handle_open(&open).map_err(with_method)
             }
-            (State::Open, connection::Method::UpdateSecret(_)) => {
-                // A password is looked at when a client logs in; what it did then stays true.
-                self.link.send(0, &connection::UpdateSecretOk {});
-                Ok(Next::Continue)
+            (State::Open, connection::Method::UpdateSecret(update)) => {
+                self.handle_update_secret(context, update.new_secret.0).map_err(with_method)
             }
             (state, _) => Err(with_method(out_of_place(state))),
         }
@@ -576,7 +594,7 @@ impl Connection {
         self.link.send(number, &close);
     }
 
-    fn close_connection(&mut self, context: &mut Context<'_>, fault: &Fault) -> Next {
+    pub(super) fn close_connection(&mut self, context: &mut Context<'_>, fault: &Fault) -> Next {
         self.leave(context);
         self.send_close(fault);
         self.state = if fault.code == ReplyCode::FrameError { State::Deaf } else { State::Closing };

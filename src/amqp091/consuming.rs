@@ -8,8 +8,10 @@ use super::codec::ReplyCode;
 use super::codec::method::basic;
 use super::fault::Fault;
 use super::link::{Context, Link};
+use super::rights::{may_receive, may_use};
 use super::settling::Unsettled;
-use crate::broker::{ConsumeRefused, QueueIndex, QueueOptions, Subscriber};
+use crate::auth::{Resource, Right};
+use crate::broker::{ConsumeRefused, QueueIndex, QueueOptions, Settlement, Subscriber};
 
 /// Direct replies are consumed from this; behind it is a queue that lives as long as the channel.
 pub(super) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
@@ -47,6 +49,7 @@ impl Channel {
         let queue = if replies {
             self.reply_queue(link, context, consume.no_ack)?
         } else {
+            may_use(link, context, Resource::Queue, Right::Read, self.queue_name(consume.queue)?)?;
             self.queue_for_use(link, context, consume.queue)?
         };
         let priority = arguments::consumer_priority(consume.arguments)?;
@@ -99,15 +102,23 @@ impl Channel {
         context: &mut Context<'_>,
         get: basic::Get<'_>,
     ) -> Result<(), Fault> {
+        may_use(link, context, Resource::Queue, Right::Read, self.queue_name(get.queue)?)?;
         let queue = self.queue_for_use(link, context, get.queue)?;
         let single = |facts: &crate::broker::QueueFacts<'_>| facts.options.settings.single_active;
         if context.broker.queue_facts(queue).as_ref().is_some_and(single) {
             let text = "cannot obtain a message from a queue with a single active consumer";
             return Err(Fault::new(ReplyCode::ResourceLocked, text));
         }
-        let Some(got) = context.broker.get(context.now, queue, get.no_ack) else {
-            link.send(self.number, &basic::GetEmpty {});
-            return Ok(());
+        let got = loop {
+            let Some(got) = context.broker.get(context.now, queue, get.no_ack) else {
+                link.send(self.number, &basic::GetEmpty {});
+                return Ok(());
+            };
+            if may_receive(link, context.acl, &got.held.message) {
+                break got;
+            }
+            let withheld = std::iter::once((queue, got.number)).filter(|(_, number)| *number != 0);
+            context.broker.settle_deliveries(context.now, withheld, Settlement::Discard);
         };
         self.last_delivery_tag += 1;
         let tag = self.last_delivery_tag;

@@ -9,10 +9,13 @@ use super::codec::method::{exchange, queue};
 use super::consuming::locked;
 use super::fault::Fault;
 use super::link::{Context, Link};
+use super::rights::{may_dead_letter, may_use};
+use crate::auth::{Resource, Right};
 use crate::broker::{Broker, ExchangeIndex, QueueIndex, QueueOptions, TopologyRefused};
 
 /// Names that begin so are the gateway's.
 const RESERVED: &str = "amq.";
+const GENERATED: &str = "amq.gen-";
 
 impl Channel {
     pub(super) fn handle_queue_declare(
@@ -28,6 +31,9 @@ impl Channel {
             self.declared(link, context, index, &name, declare.no_wait);
             return Ok(());
         }
+        // The name that the gateway will give begins so.
+        let ruled = if name.is_empty() { GENERATED } else { &name };
+        may_use(link, context, Resource::Queue, Right::Configure, ruled)?;
         if let Some(index) = context.broker.named_queue(&name) {
             let options = self.options(&name, declare)?;
             let Some(facts) = context.broker.queue_facts(index) else { return Ok(()) };
@@ -43,9 +49,10 @@ impl Channel {
             return Err(reserved("queue", &name));
         }
         let options = self.options(&name, declare)?;
+        may_dead_letter(link, context, ruled, &options.settings)?;
         let name = if name.is_empty() {
             let mark = context.random ^ link.take_serial().rotate_left(32);
-            format!("amq.gen-{mark:016x}")
+            format!("{GENERATED}{mark:016x}")
         } else {
             name
         };
@@ -62,6 +69,7 @@ impl Channel {
         context: &mut Context<'_>,
         purge: &queue::Purge<'_>,
     ) -> Result<(), Fault> {
+        may_use(link, context, Resource::Queue, Right::Read, self.queue_name(purge.queue)?)?;
         let index = self.queue_for_use(link, context, purge.queue)?;
         let (count, gate) = context.broker.purge_queue(context.now, index);
         if !purge.no_wait {
@@ -78,6 +86,7 @@ impl Channel {
         delete: &queue::Delete<'_>,
     ) -> Result<(), Fault> {
         let name = self.queue_name(delete.queue)?.to_owned();
+        may_use(link, context, Resource::Queue, Right::Configure, &name)?;
         let mut deleted = (0, crate::broker::Gate::Open);
         if context.broker.named_queue(&name).is_some() {
             let index = self.queue_for_use(link, context, &name)?;
@@ -131,6 +140,9 @@ impl Channel {
         if name.is_empty() {
             return Err(default_exchange());
         }
+        if !declare.passive {
+            may_use(link, context, Resource::Exchange, Right::Configure, &name)?;
+        }
         let there = context.broker.exchange(&name);
         let gate = match there {
             Some(index) => {
@@ -154,6 +166,10 @@ impl Channel {
                 options.durable = declare.durable;
                 options.auto_delete = declare.auto_delete;
                 options.internal = declare.internal;
+                if let Some(alternate) = &options.alternate {
+                    may_use(link, context, Resource::Exchange, Right::Read, &name)?;
+                    may_use(link, context, Resource::Exchange, Right::Write, alternate)?;
+                }
                 context.broker.create_exchange(context.now, &name, options).map_err(|_| {
                     Fault::precondition(format!(
                         "cannot declare exchange '{name}': exchange limit is reached"
@@ -177,6 +193,7 @@ impl Channel {
         if delete.exchange.is_empty() {
             return Err(default_exchange());
         }
+        may_use(link, context, Resource::Exchange, Right::Configure, delete.exchange)?;
         if let Some(index) = context.broker.exchange(delete.exchange) {
             if Broker::is_predeclared(index) {
                 let text =

@@ -3,7 +3,7 @@
 //! The capabilities list what works, and nothing else: clients act on it.
 
 use super::codec::method::connection;
-use super::codec::{FieldTable, FieldTableBuilder, FieldValue, LongString, ReplyCode};
+use super::codec::{Arguments, FieldTable, FieldTableBuilder, FieldValue, LongString, ReplyCode};
 use super::connection::{Connection, End, Next, State};
 use super::fault::Fault;
 use super::link::{Context, FRAME_MAX_BYTES};
@@ -124,11 +124,43 @@ impl Connection {
     }
 
     /// The password that [`Next::Verify`] asked about was checked.
-    pub fn verified(&mut self, genuine: bool) -> Next {
-        if !matches!(self.state, State::Verifying) {
-            return Next::Continue;
+    pub fn verified(&mut self, context: &mut Context<'_>, genuine: bool) -> Next {
+        match self.state {
+            State::Verifying if genuine => self.send_tune(),
+            State::Verifying => self.refuse_login(),
+            State::Renewing if genuine => self.secret_renewed(),
+            State::Renewing => {
+                let fault = Fault::new(ReplyCode::NotAllowed, "the new secret was refused");
+                let method = <connection::UpdateSecret<'_> as Arguments>::ID;
+                self.close_connection(context, &Fault { method, ..fault })
+            }
+            _ => Next::Continue,
         }
-        if genuine { self.send_tune() } else { self.refuse_login() }
+    }
+
+    /// A client shows that it still knows its password, or the new one after that was changed. Without users there is
+    /// nothing to compare with.
+    pub(super) fn handle_update_secret(
+        &mut self,
+        context: &mut Context<'_>,
+        secret: &[u8],
+    ) -> Result<Next, Fault> {
+        let (Some(users), Some(name)) = (context.users, self.link.user.as_deref()) else {
+            return Ok(self.secret_renewed());
+        };
+        if (context.verified)(name, secret) {
+            return Ok(self.secret_renewed());
+        }
+        let refused = || Fault::new(ReplyCode::NotAllowed, "the new secret was refused");
+        let challenge = users.challenge(name).ok_or_else(refused)?;
+        self.state = State::Renewing;
+        Ok(Next::Verify { challenge, password: secret.into() })
+    }
+
+    fn secret_renewed(&mut self) -> Next {
+        self.state = State::Open;
+        self.link.send(0, &connection::UpdateSecretOk {});
+        Next::Continue
     }
 
     pub(super) fn handle_tune_ok(&mut self, tune_ok: connection::TuneOk) -> Result<(), Fault> {

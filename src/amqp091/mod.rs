@@ -18,6 +18,7 @@ mod fault;
 mod handshake;
 mod link;
 mod publishing;
+mod rights;
 mod settling;
 
 pub use arguments::neutral;

@@ -13,7 +13,7 @@ use super::consuming::REPLY_TO;
 use super::delivering::{copy_headers, send_return};
 use super::fault::Fault;
 use super::link::{Context, Link, Reserved};
-use crate::auth::Denied;
+use super::rights::may_publish;
 use crate::broker::{ExchangeIndex, Routed};
 use crate::message::{Annotations, Assurance, Message, PROPERTIES_AMQP091, swap_separators};
 
@@ -87,7 +87,7 @@ impl Channel {
             return Err(Fault::refused(text));
         }
         let address = swap_separators(&routing_key).into_boxed_str();
-        check_rights(link, context, exchange, &address)?;
+        may_publish(link, context, exchange, &address)?;
         self.content = Some(Content {
             exchange,
             address,
@@ -177,7 +177,7 @@ impl Channel {
         };
         let also = self.read_properties(link, &mut message)?;
         for address in &also {
-            check_rights(link, context, exchange, address)?;
+            may_publish(link, context, exchange, address)?;
         }
         let mut pending = Pending { exchange, message, also, mandatory, reserved: None };
         if let Some(transaction) = &mut self.transaction {
@@ -275,30 +275,6 @@ fn too_much() -> Fault {
 
 fn exchange_in_message(context: &Context<'_>, exchange: ExchangeIndex) -> Option<Rc<str>> {
     if exchange == ExchangeIndex::SHARED { None } else { context.broker.exchange_name(exchange).cloned() }
-}
-
-/// The rules about topics hold where the topics are shared: on amq.topic. What belongs to the gateway is not published
-/// by clients.
-fn check_rights(
-    link: &Link,
-    context: &Context<'_>,
-    exchange: ExchangeIndex,
-    address: &str,
-) -> Result<(), Fault> {
-    if exchange != ExchangeIndex::SHARED {
-        return Ok(());
-    }
-    let system = address.strip_prefix("$SYS").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    if system || context.acl.is_some_and(|acl| !acl.may_publish(link.identity(), address)) {
-        context.denials.note(context.now.wall, Denied::Publish, link.identity(), address);
-        let user = link.user.as_deref().unwrap_or("");
-        let key = swap_separators(address);
-        let text = format!(
-            "write access to topic '{key}' in exchange 'amq.topic' in vhost '/' refused for user '{user}'"
-        );
-        return Err(Fault::refused(text));
-    }
-    Ok(())
 }
 
 fn encoded_again(properties: &BasicProperties<'_>, old: &Bytes) -> Bytes {

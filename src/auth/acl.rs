@@ -6,6 +6,8 @@
 //! user NAME
 //! topic ...              # for that user
 //! pattern [...] FILTER   # for everybody; %u is the user name, %c the client identifier
+//! queue ...              # for that user, in AMQP: see `resource`
+//! exchange ...
 //! ```
 //!
 //! As in Mosquitto 2 a client's own rules come first: a `deny` that matches refuses, else a rule that gives the
@@ -18,6 +20,7 @@
 
 use std::collections::BTreeMap;
 
+use super::resource::{Resource, ResourceRules, Right};
 use super::rule::{Access, Level, Part, Tree, covers, for_client, overlap, parse_filter};
 use super::{LineError, LineProblem, lines};
 
@@ -52,6 +55,7 @@ struct RuleSet {
     tree: Tree,
     /// For filters: SUBSCRIBE is rare.
     list: Vec<(Vec<Level>, Access)>,
+    resources: ResourceRules,
 }
 
 /// What a set of rules says.
@@ -96,6 +100,13 @@ impl Acl {
     #[must_use]
     pub fn may_read(&self, client: Identity<'_>, topic: &str) -> bool {
         self.rules.as_ref().is_none_or(|rules| rules.may(client, topic, Access::READ))
+    }
+
+    /// Whether `client` may do this with the queue or exchange `name`.
+    #[must_use]
+    pub fn may_use(&self, client: Identity<'_>, resource: Resource, right: Right, name: &str) -> bool {
+        let Some(rules) = &self.rules else { return true };
+        rules.of_user(client).is_some_and(|own| own.resources.allow(resource, right, name))
     }
 
     /// Whether a subscription of `client` to `filter` could ever be given a message. Not a filter: false.
@@ -226,7 +237,12 @@ fn parse_line(line: &str, user: &mut Option<String>, rules: &mut Rules) -> Resul
             Ok(())
         }
         "queue" | "exchange" => {
-            Err((column(word), LineProblem::NotAvailable(format!("{word} rules, which are for AMQP,"))))
+            let resource = if word == "queue" { Resource::Queue } else { Resource::Exchange };
+            let set = match user {
+                None => &mut rules.anonymous,
+                Some(user) => rules.users.entry(user.clone()).or_default(),
+            };
+            set.resources.add(resource, rest).map_err(|(part, problem)| (column(part), problem))
         }
         _ => Err((column(word), LineProblem::UnknownWord(word.to_owned()))),
     }
@@ -252,7 +268,7 @@ fn parse_access(rest: &str) -> Result<(Access, &str), (&str, LineProblem)> {
 }
 
 /// The first word and what follows the blanks behind it; `None` when there is only blank.
-fn take_word(text: &str) -> Option<(&str, &str)> {
+pub(super) fn take_word(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start_matches(BLANKS);
     if text.is_empty() {
         return None;
@@ -263,7 +279,7 @@ fn take_word(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-const BLANKS: [char; 2] = [' ', '\t'];
+pub(super) const BLANKS: [char; 2] = [' ', '\t'];
 
 /// Where `part`, the end or the middle of `line`, starts.
 fn column_of(line: &str, part: &str) -> usize {
@@ -417,13 +433,13 @@ mod tests {
     #[test]
     fn every_wrong_line_is_named_with_its_column() {
         let text = "topic read a\n  usr ada\nuser\nuser   \ntopic\ntopic  deny \ntopic reed a/b\ntopic a/#/b\n\
-                    pattern read x/%u+\n # comment\nqueue read x\ntopic\tread\tq\r\nuser a\u{7}b\n";
+                    pattern read x/%u+\n # comment\nqueue fly x\ntopic\tread\tq\r\nuser a\u{7}b\n";
         let errors = Acl::parse(text.as_bytes()).unwrap_err();
         let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
             shown,
             [
-                "2:3: unknown word \"usr\": a line starts with user, topic, pattern or #",
+                "2:3: unknown word \"usr\": a line starts with user, topic, pattern, queue, exchange or #",
                 "3:5: the user name is missing",
                 "4:5: the user name is missing",
                 "5:6: the topic filter is missing",
@@ -431,8 +447,8 @@ mod tests {
                 "7:7: unknown access \"reed\": it is read, write, readwrite or deny",
                 "8:9: not a topic filter: # stands for the rest and must be the last level",
                 "9:16: not a topic filter: the wildcard in \"%u+\" must be alone between slashes",
-                "10:2: unknown word \"#\": a line starts with user, topic, pattern or #",
-                "11:1: queue rules, which are for AMQP, are not available in this version",
+                "10:2: unknown word \"#\": a line starts with user, topic, pattern, queue, exchange or #",
+                "11:7: unknown right \"fly\": it is configure, write, read or deny, or several joined by |",
                 "13:6: the user name is empty or holds a control character",
             ]
         );

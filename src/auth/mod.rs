@@ -8,6 +8,7 @@ mod acl;
 mod denials;
 mod password_file;
 mod password_hash;
+mod resource;
 mod rule;
 mod users;
 
@@ -17,6 +18,7 @@ pub use acl::{Acl, Identity};
 pub use denials::{Denial, Denials, Denied};
 pub use password_file::{PasswordFile, check_user_name, replace_private};
 pub use password_hash::{ITERATIONS_DEFAULT, PasswordHash, SALT_BYTES, hash_password};
+pub use resource::{Resource, Right};
 pub use users::{Challenge, Users};
 
 /// A line of a password or ACL file that is wrong. Lines and columns (characters) count from 1.
@@ -48,8 +50,8 @@ pub enum LineProblem {
     Missing(&'static str),
     /// Not a topic filter; the reason.
     BadFilter(String),
-    /// Agreed, and not in this version.
-    NotAvailable(String),
+    /// Not made of `configure`, `write`, `read` and `deny`.
+    UnknownRight(String),
 }
 
 impl fmt::Display for LineError {
@@ -71,14 +73,22 @@ impl fmt::Display for LineProblem {
             }
             Self::BadHash(reason) => write!(f, "not a password hash: {reason}"),
             Self::UnknownWord(word) => {
-                write!(f, "unknown word {word:?}: a line starts with user, topic, pattern or #")
+                write!(
+                    f,
+                    "unknown word {word:?}: a line starts with user, topic, pattern, queue, exchange or #"
+                )
             }
             Self::UnknownAccess(word) => {
                 write!(f, "unknown access {word:?}: it is read, write, readwrite or deny")
             }
             Self::Missing(what) => write!(f, "{what} is missing"),
             Self::BadFilter(reason) => write!(f, "not a topic filter: {reason}"),
-            Self::NotAvailable(what) => write!(f, "{what} are not available in this version"),
+            Self::UnknownRight(word) => {
+                write!(
+                    f,
+                    "unknown right {word:?}: it is configure, write, read or deny, or several joined by |"
+                )
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use super::connections::Pause;
 use super::endpoint::End;
 use super::{Gateway, Output, Tally, interop};
 use crate::amqp091::connection::{Connection, Context, Next};
+use crate::auth::Denied;
 use crate::broker::{Delivery, Settlement};
 use crate::ids::ConnectionId;
 use crate::time::Now;
@@ -62,6 +63,9 @@ impl Gateway {
                 self.congested.push(id);
                 if let Some(endpoint) = self.connections.get_mut(id) {
                     endpoint.pause = Pause::Congested;
+                    if let Some(connection) = endpoint.protocol.as_amqp091_mut() {
+                        connection.tell_blocked();
+                    }
                 }
             }
             Next::End(end) => {
@@ -74,7 +78,7 @@ impl Gateway {
 
     /// A password was checked.
     pub(super) fn verified_frames(&mut self, now: Now, id: ConnectionId, genuine: bool) {
-        let next = self.with_frames(now, id, |connection, _| connection.verified(genuine));
+        let next = self.with_frames(now, id, |connection, context| connection.verified(context, genuine));
         if let Some(next) = next {
             self.go_on_frames(now, id, next);
         }
@@ -106,8 +110,19 @@ impl Gateway {
         }
     }
 
-    /// Passes a delivery on. One whose consumer is gone goes back to its place.
+    /// Passes a delivery on. One whose consumer is gone goes back to its place; one that the rules keep from it is dead.
     pub(super) fn deliver_frames(&mut self, now: Now, delivery: &Delivery) {
+        let message = &delivery.held.message;
+        if let Some(endpoint) = self.connections.get_mut(delivery.connection)
+            && let Some(connection) = endpoint.protocol.as_amqp091_mut()
+            && !connection.may_receive(self.acl.as_ref(), message)
+        {
+            let identity = endpoint.protocol.identity();
+            self.tally.denials.note(now.wall, Denied::Deliver, identity, &message.address);
+            let withheld = std::iter::once((delivery.queue, delivery.tag)).filter(|(_, tag)| *tag != 0);
+            self.broker.settle_deliveries(now, withheld, Settlement::Discard);
+            return;
+        }
         let delivered = match self.connections.get_mut(delivery.connection) {
             Some(endpoint) if !endpoint.ended => match endpoint.protocol.as_amqp091_mut() {
                 Some(connection) => {

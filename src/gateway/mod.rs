@@ -247,6 +247,12 @@ impl Gateway {
                 {
                     endpoint.pause = Pause::None;
                     endpoint.protocol.excuse(now.mono);
+                    if let Some(connection) = endpoint.protocol.as_amqp091_mut()
+                        && self.store.condition == StoreCondition::Working
+                    {
+                        connection.set_blocked(false);
+                        self.mark_dirty(now, id);
+                    }
                     self.handle_kept(now, id);
                     self.resume_reading(id);
                 }
