@@ -9,6 +9,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use gatewayd::config::Collection;
 use gatewayd::ingest::route::{Durability, Filter, Route};
 use gatewayd::store::StoreOptions;
 use gatewayd::time::{Mono, Wall};
@@ -247,6 +248,23 @@ fn estimated_times_are_marked_and_corrected_once_the_clock_is_trusted() {
     world.setup.system_boot = 3;
     world.cut_power();
     assert_eq!(times(&world), expected, "as corrected, after a power cut too");
+}
+
+#[test]
+fn a_collection_that_gets_nothing_any_more_is_trimmed() {
+    let mut setup = setup(6);
+    let day = Duration::from_secs(24 * 3600);
+    let rules = Collection { retention: Some(day), ..Collection::default() };
+    setup.config.collections.insert("readings".to_owned(), rules);
+    let mut world = World::new(setup);
+    connect(&mut world);
+    publish(&mut world, "a/x", 1, 1);
+    world.pass(day - SECOND);
+    world.settle();
+    assert_eq!(numbers(&world), [1]);
+    // It was looked at within the last hour; the daemon has a round each minute.
+    world.pass(day / 24 + SECOND);
+    assert_eq!(numbers(&world), Vec::<u64>::new());
 }
 
 /// Bytes for each reading of the row log and of `series.redb` together, at one reading a second and series.

@@ -3,14 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "a wrong test may panic")]
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use gatewayd::ids::RowKey;
 use gatewayd::series::{
-    Aggregate, Bucket, Condition, EstimatedBy, FlushTo, Item, Origin, Place, Query, Reading, Rules,
-    SeriesOptions, SeriesStore, Sink, Start, run, takes,
+    Aggregate, Bucket, Condition, EstimatedBy, FlushTo, Item, Origin, Place, Query, QueryError, Reading,
+    Rules, SeriesOptions, SeriesStore, Sink, Snapshot, Source, Start, run, takes,
 };
 
 #[path = "support/disk.rs"]
@@ -18,6 +19,8 @@ mod disk;
 use disk::{Random, SimDisk};
 
 const NOW: i64 = 1_764_000_000_000;
+/// How long some tests keep readings, milliseconds.
+const RETENTION: i64 = 400_000;
 
 fn options(rules: Rules) -> SeriesOptions {
     SeriesOptions {
@@ -93,13 +96,89 @@ fn everything() -> Query {
     Query { collection: "readings".into(), ..Query::default() }
 }
 
+/// A JSON text of any form: white space anywhere, names twice, every kind of number and escape.
+fn document(random: &mut Random, depth: u64, out: &mut String) {
+    let space = |random: &mut Random, out: &mut String| {
+        out.push_str(["", "", "", " ", "\t", "\r\n  "][random.below(6) as usize]);
+    };
+    space(random, out);
+    match random.below(if depth == 0 { 6 } else { 9 }) {
+        0 => out.push_str(&random.below(1000).to_string()),
+        1 => out.push_str(&format!("{:.*}", random.below(4) as usize, random.below(100_000) as f64 / 100.0)),
+        2 => out.push_str(
+            [
+                "-0",
+                "-0.0",
+                "0.10",
+                "1e-7",
+                "1E+400",
+                "123456789012345678901234567890",
+                "0.1234567890123456789",
+            ][random.below(7) as usize],
+        ),
+        3 => out.push_str(["true", "false", "null"][random.below(3) as usize]),
+        4 => out.push_str(&format!("{}", f64::from_bits(random.next() >> 2 | 0x3fe0_0000_0000_0000))),
+        5 => text(random, out),
+        6 => {
+            out.push('[');
+            for n in 0..random.below(4) {
+                out.push_str(if n > 0 { "," } else { "" });
+                document(random, depth - 1, out);
+            }
+            space(random, out);
+            out.push(']');
+        }
+        _ => {
+            out.push('{');
+            for n in 0..random.below(5) {
+                out.push_str(if n > 0 { "," } else { "" });
+                space(random, out);
+                text(random, out);
+                space(random, out);
+                out.push(':');
+                document(random, depth - 1, out);
+            }
+            space(random, out);
+            out.push('}');
+        }
+    }
+    space(random, out);
+}
+
+fn text(random: &mut Random, out: &mut String) {
+    let texts = [
+        "value",
+        "unit",
+        "a.b",
+        "",
+        "_topic",
+        "\u{e9}\u{1f321}",
+        "\\n\\t\\\"",
+        "\\u00e9\\ud83d\\ude00",
+        "on",
+        "2026-11-29T10:00:00Z",
+    ];
+    out.push('"');
+    out.push_str(texts[random.below(10) as usize]);
+    out.push('"');
+}
+
 fn payload(random: &mut Random) -> Vec<u8> {
-    match random.below(10) {
+    match random.below(12) {
         0 => (0..random.below(30)).map(|_| random.below(256) as u8).collect(),
         1 => b"on".to_vec(),
         2 => format!("{}.{}", random.below(50), random.below(10)).into_bytes(),
-        3 => {
-            format!("{{\"a\":{{\"b\":[{}, {}]}},\"a\":null}}", random.below(9), random.below(9)).into_bytes()
+        3 => b"{\"value\": NaN}".to_vec(),
+        4..=7 => {
+            let mut out = String::new();
+            document(random, 4, &mut out);
+            if random.one_in(30) {
+                out = format!(
+                    "{{\"long\": \"{}\", \"rest\":{out}}}",
+                    "x".repeat(random.below(20_000) as usize)
+                );
+            }
+            out.into_bytes()
         }
         _ => {
             format!("{{\"value\": {}.{}, \"unit\": \"C\"}}", random.below(40), random.below(10)).into_bytes()
@@ -141,6 +220,22 @@ impl Model {
     }
 }
 
+/// Retention ended some readings, all from before `cutoff`: the model forgets those.
+fn expire(model: &mut Model, store: &SeriesStore, cutoff: i64) {
+    let mut found: BTreeMap<(i64, String, Vec<u8>), usize> = BTreeMap::new();
+    for kept in query(store, &everything()).items {
+        *found.entry((kept.time, kept.topic, kept.payload)).or_default() += 1;
+    }
+    model.readings.retain(|(_, kept)| {
+        let count = found.get_mut(&(kept.time, kept.topic.clone(), kept.payload.clone()));
+        let is_there = count.filter(|count| **count > 0).map(|count| *count -= 1).is_some();
+        assert!(is_there || kept.time < cutoff, "{} is gone before its time, {cutoff}", kept.time);
+        is_there
+    });
+    // Nobody has to keep a reading much longer than he said.
+    assert!(model.readings.iter().all(|(_, kept)| kept.time >= cutoff - RETENTION / 8));
+}
+
 fn flush_to(through: u64) -> [FlushTo; 1] {
     [FlushTo { collection: "readings".into(), through, row_key: RowKey(through + 1) }]
 }
@@ -150,7 +245,11 @@ fn readings_survive_flushes_restarts_and_power_cuts() {
     for seed in 0..30 {
         let mut random = Random::new(seed);
         let mut disk = SimDisk::new(seed);
-        let rules = Rules { series_max: if seed % 3 == 0 { 3 } else { 100 }, ..Rules::default() };
+        let rules = Rules {
+            series_max: if seed % 3 == 0 { 3 } else { 100 },
+            retention_ms: (seed % 2 == 0).then_some(RETENTION),
+            ..Rules::default()
+        };
         let mut store = open(&disk, rules);
         let mut model = Model { readings: Vec::new(), sequence: 0 };
         let mut flushed = 0;
@@ -159,7 +258,13 @@ fn readings_survive_flushes_restarts_and_power_cuts() {
             match random.below(12) {
                 0..=6 => {
                     for _ in 0..random.below(60) {
-                        time += random.below(1500) as i64 - if random.one_in(20) { 5000 } else { 0 };
+                        // Bursts within a millisecond, steps back, and now and then a long silence.
+                        time += match random.below(60) {
+                            0 => random.below(600_000) as i64,
+                            1 | 2 => -5000,
+                            3..=10 => 0,
+                            _ => random.below(1500) as i64,
+                        };
                         let topic = format!("s/{}/t{}", random.below(2), random.below(6));
                         model.push(&mut store, Kept { time, topic, payload: payload(&mut random) });
                     }
@@ -168,6 +273,11 @@ fn readings_survive_flushes_restarts_and_power_cuts() {
                     let through = flushed + random.below(model.sequence - flushed);
                     store.flush(Some(time), &flush_to(through)).unwrap();
                     flushed = flushed.max(through + 1);
+                    if rules.retention_ms.is_some() {
+                        store.flush(Some(time), &flush_to(model.sequence - 1)).unwrap();
+                        flushed = model.sequence;
+                        expire(&mut model, &store, time - RETENTION);
+                    }
                 }
                 9 => model.check(&store),
                 10 if random.one_in(3) => {
@@ -198,7 +308,8 @@ fn readings_survive_flushes_restarts_and_power_cuts() {
                     let from = NOW + random.below(60_000) as i64;
                     let span = from..from + random.below(20_000) as i64;
                     let topic = format!("s/{}/#", random.below(2));
-                    store.flush(Some(time), &flush_to(model.sequence - 1)).unwrap();
+                    // Nothing is too old while the clock is not trusted.
+                    store.flush(None, &flush_to(model.sequence - 1)).unwrap();
                     flushed = model.sequence;
                     let wanted = |origin: &Origin| takes(&topic, &origin.topic);
                     let deleted = store.delete("readings", &wanted, span.clone()).unwrap();
@@ -350,6 +461,74 @@ fn a_query_is_bounded_by_time_limit_and_condition_and_may_stop() {
     assert_eq!(stopped.items.len(), 3);
     let none = Query { collection: "other".into(), ..Query::default() };
     assert!(run(&none, &mut &store, &mut All::default()).is_err());
+}
+
+/// A store that goes on while a query reads.
+struct Shared<'s>(&'s RefCell<SeriesStore>);
+
+impl Source for Shared<'_> {
+    fn snapshot(&mut self, query: &Query) -> Result<Option<Snapshot>, QueryError> {
+        self.0.borrow().snapshot(query)
+    }
+}
+
+/// A reader who takes so long over the first reading that many flushes pass.
+struct Slow<'s> {
+    store: &'s RefCell<SeriesStore>,
+    disk: &'s SimDisk,
+    seen: Vec<u64>,
+}
+
+impl Sink for Slow<'_> {
+    fn item(&mut self, item: &Item<'_>) -> bool {
+        let text = std::str::from_utf8(item.payload).unwrap();
+        let number = text.trim_start_matches("{\"value\": ").split(',').next().unwrap().parse().unwrap();
+        if self.seen.is_empty() {
+            let before = self.disk.bytes_written();
+            for sequence in 3000..4000 {
+                push_number(&mut self.store.borrow_mut(), sequence);
+                self.store.borrow_mut().flush(Some(NOW), &flush_to(sequence)).unwrap();
+            }
+            assert!(self.disk.bytes_written() - before > 30 << 20, "{}", self.disk.bytes_written() - before);
+        }
+        self.seen.push(number);
+        true
+    }
+
+    fn bucket(&mut self, _: &Bucket<'_>) -> bool {
+        true
+    }
+}
+
+fn push_number(store: &mut SeriesStore, sequence: u64) {
+    let payload = format!("{{\"value\": {sequence}, \"noise\": \"{sequence:x}\"}}");
+    store.push(Reading {
+        collection: "readings".into(),
+        sequence,
+        time: NOW + sequence as i64 * 1000,
+        estimated: None,
+        origin: origin("s/a"),
+        payload: payload.into(),
+    });
+}
+
+#[test]
+fn a_slow_reader_holds_no_read_transaction() {
+    let disk = SimDisk::new(12);
+    let store = RefCell::new(open(&disk, Rules::default()));
+    for sequence in 0..3000 {
+        push_number(&mut store.borrow_mut(), sequence);
+        if sequence == 2499 {
+            store.borrow_mut().flush(Some(NOW), &flush_to(sequence)).unwrap();
+        }
+    }
+    let size = disk.len("series.redb");
+    let mut slow = Slow { store: &store, disk: &disk, seen: Vec::new() };
+    run(&everything(), &mut Shared(&store), &mut slow).unwrap();
+    // Each once, those that were in the tail when the query began too.
+    assert_eq!(slow.seen, (0..3000).collect::<Vec<u64>>());
+    // Pages that a read transaction held could not be used again: the file would hold all that was written.
+    assert!(disk.len("series.redb") < size + (1 << 20), "{}", disk.len("series.redb"));
 }
 
 #[test]

@@ -190,6 +190,7 @@ fn usage_row(row: &Value) -> Vec<(String, String)> {
     if row.get("name").is_some() {
         shown.extend([
             ("unflushed".to_owned(), text("unflushed")),
+            ("shared".to_owned(), text("shared")),
             ("malformed".to_owned(), text("malformed")),
         ]);
     }

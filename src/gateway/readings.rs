@@ -20,6 +20,8 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 const WAITING_MAX: u32 = 16_384;
 /// ... or so many bytes.
 const WAITING_BYTES_MAX: u64 = 2 << 20;
+/// What is too old is looked for this often, in collections that are not flushed.
+const TRIM_INTERVAL: Duration = Duration::from_secs(3600);
 /// A batch that is full takes the rest of the readings to be kept after this.
 const KEEP_PAUSE: Duration = Duration::from_millis(20);
 
@@ -38,6 +40,10 @@ pub enum SeriesRequest {
         /// The wall clock, if it is trusted.
         now_ms: Option<i64>,
     },
+    /// Remove what is too old.
+    Trim {
+        now_ms: i64,
+    },
     /// The wall clock is trusted and so far ahead of the monotonic one: estimates are corrected.
     Correct {
         ahead_ms: i64,
@@ -54,6 +60,8 @@ pub(super) struct Readings {
     /// Told to forget those before this sequence.
     forgotten: BTreeMap<QueueIndex, u64>,
     flushing: Option<Vec<(QueueIndex, u64)>>,
+    /// Collections that get nothing any more are looked at then.
+    trim_due: Mono,
     /// Somebody waits for all that is there to be stored.
     wanted: bool,
     /// The wall clock was not trusted, or is not yet: times are estimates.
@@ -91,6 +99,10 @@ impl Gateway {
         self.hand_over(now, &mut requests);
         self.flush_if_due(now, &mut requests);
         self.keep_if_due(now);
+        if now.wall_trusted && now.mono >= self.readings.trim_due {
+            self.readings.trim_due = now.mono + TRIM_INTERVAL;
+            requests.push(SeriesRequest::Trim { now_ms: i64::try_from(now.wall.0).unwrap_or(i64::MAX) });
+        }
         requests
     }
 

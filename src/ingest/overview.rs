@@ -66,6 +66,7 @@ fn summary(store: &SeriesStore, collector: &Collector, name: &str) -> Value {
     row["name"] = json!(name);
     row["series_count"] = json!(count);
     row["unflushed"] = json!(store.pending_of(name));
+    row["shared"] = json!(store.shared_of(name));
     row["malformed"] = json!(collector.lane(name).counts.values().sum::<u64>());
     row
 }

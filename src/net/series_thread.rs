@@ -239,6 +239,15 @@ impl Owner {
                 self.pause = PAUSE_MIN;
                 self.try_flush();
             }
+            SeriesRequest::Trim { now_ms } => {
+                if self.flush.is_none()
+                    && let Err(error) = self.store.trim(now_ms)
+                {
+                    self.fail(&error.to_string());
+                    // If that fails too, the next flush tells and tries again.
+                    drop(self.store.reopen());
+                }
+            }
             SeriesRequest::Correct { ahead_ms } => {
                 tracing::info!("the clock is trusted; estimated times are corrected");
                 self.correct = Some(ahead_ms);

@@ -233,7 +233,15 @@ impl Change<'_> {
                 _ => self.set_aside(rows, id, &key, &bytes)?,
             }
         }
-        self.add(rows, id, &due, estimated)
+        let span_max = self.span_max(id);
+        let mut rest = due.as_slice();
+        while let Some(first) = rest.first() {
+            let near = rest.partition_point(|row| row.time.saturating_sub(first.time) < span_max);
+            let (now, later) = rest.split_at(near.max(1));
+            self.add(rows, id, now, estimated)?;
+            rest = later;
+        }
+        Ok(())
     }
 
     /// Adds readings, which are in order, as new chunks.

@@ -127,6 +127,8 @@ pub struct SeriesStore {
     useless_starts: Vec<u32>,
     disk_counters: Arc<Counters>,
     counters: SeriesCounters,
+    /// By collection, readings that came since the start and went to its shared series.
+    shared: BTreeMap<Box<str>, u64>,
     damage: Vec<String>,
 }
 
@@ -148,6 +150,7 @@ impl SeriesStore {
             flush: 0,
             disk_counters: Arc::new(Counters::default()),
             counters: SeriesCounters::default(),
+            shared: BTreeMap::new(),
             damage: Vec::new(),
         };
         let watermarks = store.open_file()?;
@@ -166,6 +169,7 @@ impl SeriesStore {
         let is_shared = self.registry.get(id).is_some_and(|series| series.origin.is_none());
         let identity = is_shared.then(|| {
             self.counters.shared += 1;
+            *self.shared.entry(Box::from(&*reading.collection)).or_default() += 1;
             let mut out = Vec::new();
             reading.origin.put(&mut out);
             Bytes::from(out)
@@ -204,6 +208,12 @@ impl SeriesStore {
         self.tails.iter().filter(|(id, _)| of(id)).map(|(_, tail)| tail.len()).sum()
     }
 
+    /// Readings of one collection that went to its shared series since the start, because it has too many.
+    #[must_use]
+    pub fn shared_of(&self, collection: &str) -> u64 {
+        self.shared.get(collection).copied().unwrap_or(0)
+    }
+
     /// Stores the readings up to each collection's `through`, synced; then keeps the bounds. `now_ms` is the wall
     /// clock, `None` when it is not trusted: nothing is too old then.
     ///
@@ -219,6 +229,29 @@ impl SeriesStore {
         }
         self.drop_empty();
         Ok(())
+    }
+
+    /// Removes what is too old at `now_ms` of the wall clock, which is trusted. For collections that get nothing any
+    /// more: a flush does the same.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn trim(&mut self, now_ms: i64) -> Result<(), StoreError> {
+        let mut expired = None;
+        while self.has_old(now_ms) && expired != Some(self.counters.expired) {
+            expired = Some(self.counters.expired);
+            self.transact(|change, rows| change.keep_bounds(rows, Some(now_ms)))?;
+        }
+        self.drop_empty();
+        Ok(())
+    }
+
+    fn has_old(&self, now_ms: i64) -> bool {
+        self.registry.iter().any(|(_, series)| {
+            let kept = self.rules(&series.collection).retention_ms;
+            series.extent.chunks > 0
+                && kept.is_some_and(|kept| series.extent.first < now_ms.saturating_sub(kept))
+        })
     }
 
     /// Removes readings of a collection whose origin `wanted` accepts, with times in `span`. Answers how many.

@@ -49,6 +49,7 @@ impl Series {
                 SeriesRequest::Take(taken) => self.collector.take(taken, &mut self.store),
                 SeriesRequest::Forget { collection, before } => self.store.forget(&collection, before),
                 SeriesRequest::Flush { parts, now_ms } => self.flush = Some((now_ms, parts)),
+                SeriesRequest::Trim { now_ms } => self.store.trim(now_ms).expect("the disk takes it"),
                 SeriesRequest::Correct { ahead_ms } => {
                     self.store.correct_times(ahead_ms).expect("the disk takes it");
                 }
