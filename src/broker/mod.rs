@@ -147,6 +147,7 @@ pub struct Broker {
     collections: BTreeMap<Box<str>, QueueIndex>,
     /// A collection has readings that were not handed over.
     has_readings: bool,
+    readings_congested: bool,
     named: Map<Box<str>, QueueIndex>,
     exchanges: Exchanges,
     /// Exchanges that a message still has to pass.
@@ -200,6 +201,7 @@ impl Broker {
             sessions: collections::map(seed),
             collections: BTreeMap::new(),
             has_readings: false,
+            readings_congested: false,
             named: collections::map(seed ^ 3),
             exchanges: Exchanges::new(seed ^ 4),
             exchange_work: Vec::new(),
@@ -261,10 +263,15 @@ impl Broker {
         self.ledger.is_idle()
     }
 
-    /// Too much waits for flash: publishers of durable messages must be held back.
+    /// Too much waits for flash, in rows or in readings: publishers of durable messages must be held back.
     #[must_use]
     pub const fn is_congested(&self) -> bool {
-        self.ledger.is_congested()
+        self.ledger.is_congested() || self.readings_congested
+    }
+
+    /// More readings wait for a flush that is under way than memory should hold, or no more.
+    pub const fn set_readings_congested(&mut self, congested: bool) {
+        self.readings_congested = congested;
     }
 
     /// The next batch, when the store is idle and something in it is due.

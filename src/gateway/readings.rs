@@ -22,6 +22,8 @@ const WAITING_MAX: u32 = 16_384;
 const WAITING_BYTES_MAX: u64 = 2 << 20;
 /// What is too old is looked for this often, in collections that are not flushed.
 const TRIM_INTERVAL: Duration = Duration::from_secs(3600);
+/// Publishers are held back while a flush is under way and so many times as much waits.
+const CONGESTED: u32 = 2;
 /// A batch that is full takes the rest of the readings to be kept after this.
 const KEEP_PAUSE: Duration = Duration::from_millis(20);
 
@@ -118,7 +120,9 @@ impl Gateway {
                 self.readings.due.insert(index, now.mono + FLUSH_INTERVAL);
             }
         }
+        self.broker.set_readings_congested(false);
         self.drain(now);
+        self.go_on_congested(now);
     }
 
     /// The series store does not store; the text says why. Readings wait in the row log meanwhile, all of them.
@@ -127,6 +131,9 @@ impl Gateway {
         for (index, _) in self.readings.flushing.iter().flatten() {
             self.readings.keep_due.insert(*index, now.mono);
         }
+        // Nobody knows for how long: the bounds decide, and receipts tell.
+        self.broker.set_readings_congested(false);
+        self.go_on_congested(now);
     }
 
     /// A file of the series store was damaged: the receipt names it.
@@ -216,7 +223,15 @@ impl Gateway {
     }
 
     fn flush_if_due(&mut self, now: Now, requests: &mut Vec<SeriesRequest>) {
-        if self.readings.flushing.is_some() {
+        if let Some(flushing) = &self.readings.flushing {
+            let presses = |(index, _): &(QueueIndex, u64)| {
+                let (messages, bytes, pressed) = self.broker.unsettled_readings(*index);
+                pressed
+                    || messages >= CONGESTED * WAITING_MAX
+                    || bytes >= u64::from(CONGESTED) * WAITING_BYTES_MAX
+            };
+            let congested = self.readings.failing.is_none() && flushing.iter().any(presses);
+            self.broker.set_readings_congested(congested);
             return;
         }
         let indexes: Vec<QueueIndex> = self.broker.collections().map(|(index, _)| index).collect();

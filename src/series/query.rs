@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::aggregate::{Aggregate, Cell, Function};
 use super::allowed::Allowed;
 use super::bound::{Bound, Field};
-use super::chunk::{self, Chunk, Row};
+use super::chunk::{self, Chunk, READINGS_MAX, Row};
 use super::condition::{Condition, Place};
 use super::database::{Marker, SeriesFile};
 use super::keys;
@@ -472,11 +472,13 @@ impl<'q, 's> Engine<'q, 's> {
             let from = tail.partition_point(|tail| tail.row.time < bounds.start);
             let to = tail.partition_point(|tail| tail.row.time < bounds.end);
             let open = tail.get(from..to).unwrap_or_default();
-            for estimated in [false, true] {
-                let rows = open.iter().filter(|tail| tail.estimated == estimated);
-                let rows: Vec<Row> = rows.map(|tail| tail.row.clone()).collect();
-                if !rows.is_empty() && (!too_much || narrowest) {
-                    too_much |= each(self, &Chunk::of(&rows, estimated.then_some(0)), series)?;
+            for open in open.chunks(READINGS_MAX) {
+                for estimated in [false, true] {
+                    let rows = open.iter().filter(|tail| tail.estimated == estimated);
+                    let rows: Vec<Row> = rows.map(|tail| tail.row.clone()).collect();
+                    if !rows.is_empty() && (!too_much || narrowest) {
+                        too_much |= each(self, &Chunk::of(&rows, estimated.then_some(0)), series)?;
+                    }
                 }
             }
         }

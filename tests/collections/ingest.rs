@@ -1,88 +1,15 @@
-//! Collections on the real program: five publishes and three queries as the article has them, by Mosquitto's own
-//! client; SIGKILL between the acknowledgement and the query; routes, tags, bad input, deletion, exports.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::disallowed_methods, reason = "these tests drive processes in real time")]
-#![expect(clippy::print_stderr, reason = "the daemon's log is part of a failure message")]
+//! From the publish to the query: the article, SIGKILL, routes and tags, exports, deletion, AMQP.
 
-#[path = "support/daemon.rs"]
-#[expect(dead_code, reason = "each test binary uses its part")]
-mod daemon;
-
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use daemon::Daemon;
-use serde_json::{Value, json};
+use serde_json::json;
+
+use crate::daemon::Daemon;
+use crate::plant::{Publisher, rows, run, wait_for};
+use crate::tool::Tool;
 
 const ARTICLE: &str = "[ingest.sensor_readings]\ntopics = [\"sensors/#\"]\n\
     [ingest.pings]\ntopics = [\"fleet/+/pos\"]\n";
-
-/// Publishes at least once, and returns when it is acknowledged.
-struct Publisher(TcpStream);
-
-impl Publisher {
-    fn new(daemon: &Daemon) -> Self {
-        let mut stream = TcpStream::connect(daemon.mqtt()).unwrap();
-        stream.set_read_timeout(Some(daemon::PATIENCE)).unwrap();
-        stream.write_all(b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04test").unwrap();
-        let mut reply = [0; 4];
-        stream.read_exact(&mut reply).unwrap();
-        assert_eq!(reply, [0x20, 2, 0, 0]);
-        Self(stream)
-    }
-
-    fn publish(&mut self, topic: &str, payload: &[u8]) {
-        let mut body = u16::try_from(topic.len()).unwrap().to_be_bytes().to_vec();
-        body.extend(topic.as_bytes());
-        body.extend([0, 1]);
-        body.extend(payload);
-        let mut packet = vec![0x32];
-        let mut left = body.len();
-        loop {
-            let low = u8::try_from(left % 128).unwrap();
-            left /= 128;
-            packet.push(if left > 0 { low | 0x80 } else { low });
-            if left == 0 {
-                break;
-            }
-        }
-        packet.extend(body);
-        self.0.write_all(&packet).unwrap();
-        let mut reply = [0; 4];
-        self.0.read_exact(&mut reply).unwrap();
-        assert_eq!(reply, [0x40, 2, 0, 1]);
-    }
-}
-
-fn run(daemon: &Daemon, arguments: &[&str]) -> String {
-    let output = daemon.command(arguments);
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{arguments:?}: {err}\n{}", daemon.log());
-    out.into_owned()
-}
-
-/// Results without the time of their arrival, which nobody knows.
-fn rows(daemon: &Daemon, arguments: &[&str]) -> Vec<Value> {
-    let lines = run(daemon, arguments);
-    let row = |line: &str| {
-        let mut row: Value = serde_json::from_str(line).unwrap();
-        if let Some(members) = row.as_object_mut() {
-            members.remove("_received_at");
-        }
-        row
-    };
-    lines.lines().map(row).collect()
-}
-
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < daemon::PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 #[test]
 fn the_articles_publishes_and_queries() {
@@ -148,44 +75,6 @@ fn an_acknowledged_reading_survives_a_kill_and_is_there_once() {
 }
 
 #[test]
-fn bad_input_is_kept_counted_and_shown() {
-    let daemon = Daemon::started("collections-bad", "");
-    let mut publisher = Publisher::new(&daemon);
-    let nested = "[".repeat(101) + &"]".repeat(101);
-    let large = format!("{{\"text\": \"{}\"}}", "x".repeat(1 << 20));
-    let inputs: [&[u8]; 9] = [
-        nested.as_bytes(),
-        large.as_bytes(),
-        b"{\"v\": NaN}",
-        b"{\"v\": 1e999, \"w\": 123456789012345678901234567890}",
-        b"{\"v\": 1, \"v\": 2}",
-        b"{\"v\": \"\xff\"}",
-        b"\x00\xff\x01",
-        b"",
-        b"on",
-    ];
-    for input in inputs {
-        publisher.publish("sensors/bad", input);
-    }
-    // More than a pipe holds, so it is read as it comes.
-    let config = daemon.folder().join("gateway.toml");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gatewayd"));
-    let output = command.args(["query", "readings", "--config"]).arg(config).output().unwrap();
-    let lines = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(lines.lines().count(), inputs.len(), "{}", daemon.log());
-    assert!(lines.contains("{\"v\": 1, \"v\": 2, \"_topic\""), "a document comes back as it came");
-    assert!(lines.contains("{\"payload\": \"AP8B\", \"_topic\": \"sensors/bad\""));
-    assert_eq!(lines.matches("\"_error\"").count(), 3);
-    let shown = run(&daemon, &["storage", "usage", "--collection", "readings", "--json"]);
-    let shown: Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!(
-        shown["errors"]["counts"],
-        json!({"not_json": 1, "not_utf8": 1, "too_deep": 1, "too_large": 1})
-    );
-    assert_eq!(shown["errors"]["examples"].as_array().unwrap().len(), 4);
-}
-
-#[test]
 fn tags_groups_exports_and_deletion() {
     let routes = "[ingest.plant]\ntopics = [\"plant/+site/+room/temp\"]\ncollection = \"climate\"\n\
         [ingest.quick]\ntopics = [\"quick/#\"]\ncollection = \"climate\"\ndurability = \"200ms\"\n";
@@ -233,19 +122,43 @@ fn tags_groups_exports_and_deletion() {
 }
 
 #[test]
-fn many_topics_are_bounded_by_series_max() {
-    let config = "[collection.readings]\nseries_max = 50\n";
-    let mut daemon = Daemon::started("collections-topics", config);
-    let mut publisher = Publisher::new(&daemon);
-    for n in 0..300 {
-        publisher.publish(&format!("sensors/{n}"), b"{\"value\": 1}");
-    }
-    daemon.kill_and_restart();
-    assert_eq!(rows(&daemon, &["query", "readings"]).len(), 300);
+fn what_amqp_publishes_to_the_shared_exchange_is_a_reading_too() {
+    let mut daemon = Daemon::started("collections-amqp", "[ingest.r]\ntopics = [\"sensors/+site/#\"]\n");
+    let url = format!("--url=amqp://guest:guest@{}", daemon.amqp());
+    let publish = |key: &str, body: &str| {
+        let arguments =
+            [url.as_str(), "--exchange=amq.topic", "--routing-key", key, "--body", body, "--persistent"];
+        Tool::start(&daemon, "amqp-publish", &arguments).succeed();
+    };
+    publish("sensors.north.temp", r#"{"value": 27.30}"#);
+    publish("other.north.temp", "1");
+    publish("sensors.south", "7");
+    let expected = [
+        json!({"value": 27.30, "_topic": "sensors/north/temp", "_tags": {"site": "north"}}),
+        json!({"payload": 7, "_topic": "sensors/south", "_tags": {"site": "south"}}),
+    ];
+    // The tool does not wait for a confirmation.
+    wait_for("the readings", || rows(&daemon, &["query", "r"]).len() == 2);
+    assert_eq!(rows(&daemon, &["query", "r"]), expected);
     daemon.terminate();
     daemon.start_listening();
-    let found = rows(&daemon, &["query", "readings", "--topic", "sensors/299"]);
-    assert_eq!(found, [json!({"value": 1, "_topic": "sensors/299"})]);
-    let usage = run(&daemon, &["storage", "usage"]);
-    assert!(usage.contains("readings    51      300 "), "{usage}");
+    assert_eq!(rows(&daemon, &["query", "r"]), expected);
+}
+
+#[test]
+fn a_bad_route_stops_the_check_and_the_start_with_its_line() {
+    let daemon = Daemon::new("collections-route", "[ingest.r]\ntopics = [\"a/#/b\"]\n");
+    let config = daemon.folder().join("gateway.toml");
+    let line =
+        std::fs::read_to_string(&config).unwrap().lines().position(|line| line.contains("a/#/b")).unwrap();
+    let expected = format!(
+        "{}:{}:11: ingest.r.topics: \"a/#/b\" has `#` before its last level, so it matches nothing",
+        config.display(),
+        line + 1
+    );
+    for verb in ["check-config", "run"] {
+        let refused = daemon.command(&[verb]);
+        assert_eq!(refused.status.code(), Some(78), "{verb}");
+        assert_eq!(String::from_utf8_lossy(&refused.stderr).lines().next(), Some(&*expected), "{verb}");
+    }
 }
