@@ -204,3 +204,37 @@ fn plain(value: &Value) -> String {
         value => value.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(show: Show, terminals: (bool, bool), pieces: &[&str]) -> (String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut shower = Shower::new(show, &mut out, &mut err, terminals);
+        for piece in pieces {
+            shower.piece(piece.as_bytes()).unwrap();
+        }
+        shower.finish().unwrap();
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn an_export_tells_how_far_it_is() {
+        let pieces = ["{\"a\": 1}\n{\"a\"", ": 2}\n{\"a\": 3}\n"];
+        let text = pieces.concat();
+        let told = "\r1 readings\r3 readings\n".to_owned();
+        assert_eq!(shown(Show::Export, (false, true), &pieces), (text.clone(), told));
+        assert_eq!(shown(Show::Export, (false, false), &pieces), (text.clone(), String::new()));
+        assert_eq!(shown(Show::Raw, (true, true), &pieces), (text, String::new()));
+    }
+
+    #[test]
+    fn readings_are_a_table_on_a_terminal() {
+        let pieces = ["{\"value\": 27.30, \"_topic\": \"s/a\", \"_received_", "at\": 1791754335817}\n"];
+        let (table, _) = shown(Show::TableOnTerminal, (true, true), &pieces);
+        assert!(table.contains("2026-10-11T") && table.contains("s/a") && table.contains("27.3"), "{table}");
+        let (raw, _) = shown(Show::TableOnTerminal, (false, true), &pieces);
+        assert_eq!(raw, pieces.concat());
+    }
+}
