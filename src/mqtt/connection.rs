@@ -162,6 +162,9 @@ pub struct Connection {
 
 /// Time for a CONNECT to arrive.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for its password to be checked: a thousand clients that come back at once wait for each other's checks, and
+/// one that was sent away would only be checked again.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Connection {
     /// A connection that was just accepted on a listener where `allow_anonymous` clients may enter.
@@ -307,7 +310,8 @@ impl Connection {
     #[must_use]
     pub fn deadline(&self) -> Option<Mono> {
         match self.state {
-            State::AwaitConnect | State::Verifying(_) => Some(self.last_received + CONNECT_TIMEOUT),
+            State::AwaitConnect => Some(self.last_received + CONNECT_TIMEOUT),
+            State::Verifying(_) => Some(self.last_received + VERIFY_TIMEOUT),
             State::Joining | State::Joined if self.keep_alive_s > 0 => {
                 // [MQTT-3.1.2-24]
                 Some(self.last_received + Duration::from_millis(u64::from(self.keep_alive_s) * 1500))

@@ -39,6 +39,8 @@ type Series = (SeriesStore, Collector);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a clean stop waits for the flash.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Connections over the control socket at once; more wait to be accepted.
+const CONTROL_CONNECTIONS_MAX: usize = 16;
 /// After an accept failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -200,7 +202,7 @@ async fn serve(
     let control_path = settings.config.control_socket();
     let control = bind_control(&control_path)?;
     let http_room = Rc::new(Semaphore::new(http::CONNECTIONS_MAX));
-    let listeners = Listeners::new(Rc::clone(&http_room));
+    let listeners = Listeners::new(http_room);
     let (store, answers) = StoreThread::start(store).map_err(RunError::System)?;
     let (passwords, mut checked) = PasswordWorkers::start().map_err(RunError::System)?;
     let (series, series_answers) = SeriesThread::start(series, collector).map_err(RunError::System)?;
@@ -224,7 +226,9 @@ async fn serve(
     let reloader = Reloader::new(source, settings, Rc::clone(&listeners));
     reloader.start(&core).map_err(RunError::System)?;
     core.set_reloader(reloader);
-    spawn_local(accept_control(Rc::clone(&core), control, http_room));
+    // A room of its own: whoever fills the other must not keep the operator out.
+    let control_room = Rc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
+    spawn_local(accept_control(Rc::clone(&core), control, control_room));
     core.kick();
     notify::ready();
     tokio::select! {

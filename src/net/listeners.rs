@@ -404,6 +404,10 @@ async fn accept(
     socket: Rc<Socket>,
 ) {
     loop {
+        // Those who wait for room wait in the system's queue.
+        if active.borrow().listener.kind == ListenerKind::Http {
+            drop(listeners.http_room.acquire().await);
+        }
         // Asked for before each connection: the settings may change while it waits.
         let handshakes = active.borrow().tls.as_ref().map(|tls| tls.handshakes.clone());
         let place = match handshakes {

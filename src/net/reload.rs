@@ -23,6 +23,8 @@ use crate::tls::client_name;
 
 /// The files of certificates are looked at this often.
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+/// Where there are none, whether there are any by now.
+const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Certificates are told about this many days before they end, once each.
 const EXPIRY_DAYS: [i64; 3] = [30, 7, 1];
@@ -182,7 +184,8 @@ impl Reloader {
                 self.take_certificates(&core).await;
             }
             drop(core);
-            tokio::time::sleep(WATCH_INTERVAL).await;
+            let interval = if self.watched.borrow().is_empty() { IDLE_INTERVAL } else { WATCH_INTERVAL };
+            tokio::time::sleep(interval).await;
         }
     }
 
