@@ -329,3 +329,95 @@ fn methods_of_servers_are_refused() {
     bench.gateway.receive(NOW, id, &bytes);
     assert_eq!(close_code(&bench.take(id)), Some(503));
 }
+
+/// Tables within tables, without end: `depth` of them, each the only value of the one around it.
+fn nested(depth: usize) -> Vec<u8> {
+    let mut table = Vec::new();
+    for _ in 0..depth {
+        let mut outer = vec![1, b't', b'F'];
+        outer.extend(u32::try_from(table.len()).unwrap().to_be_bytes());
+        outer.extend(&table);
+        table = outer;
+    }
+    let mut whole = u32::try_from(table.len()).unwrap().to_be_bytes().to_vec();
+    whole.extend(table);
+    whole
+}
+
+fn raw(kind: u8, channel: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![kind];
+    frame.extend(channel.to_be_bytes());
+    frame.extend(u32::try_from(payload.len()).unwrap().to_be_bytes());
+    frame.extend(payload);
+    frame.push(0xce);
+    frame
+}
+
+#[test]
+fn tables_that_are_too_deep_or_of_unknown_types_close_the_connection_alone() {
+    // queue.declare q, no bits, then the arguments.
+    let declare_with = |table: &[u8]| raw(1, 1, &[&[0, 50, 0, 10, 0, 0, 1, b'q', 0], table].concat());
+    let headers_with = |table: &[u8]| {
+        let mut bytes = Vec::new();
+        put_publish(&mut bytes, "q");
+        let header = [&[0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x20, 0], table].concat();
+        bytes.extend(raw(2, 1, &header));
+        bytes.extend(raw(3, 1, b"x"));
+        bytes
+    };
+    let odd = [0, 0, 0, 4, 1, b'a', b'?', 0];
+    for (name, bytes) in [
+        ("arguments 500 deep", declare_with(&nested(500))),
+        ("headers 500 deep", headers_with(&nested(500))),
+        ("arguments of an unknown type", declare_with(&odd)),
+        ("headers of an unknown type", headers_with(&odd)),
+        ("a table longer than its frame", declare_with(&[0, 0, 1, 0])),
+    ] {
+        let mut bench = Bench::new();
+        let (id, other) = (bench.open(), bench.open());
+        bench.gateway.receive(NOW, id, &bytes);
+        let answered = bench.take(id);
+        assert!(matches!(close_code(&answered), Some(501 | 502)), "{name}: {answered:?}");
+        declare(&mut bench, other, "untouched", false);
+        assert!(bench.take(other)[0].starts_with("1 Queue(DeclareOk("), "{name}");
+    }
+    // A thousand levels do not fit the frame of 4096 octets, and a larger one that announces them is not waited for.
+    let mut bench = Bench::new();
+    let id = bench.open();
+    bench.gateway.receive(NOW, id, &declare_with(&nested(1000))[..4000]);
+    assert_eq!(close_code(&bench.take(id)), Some(501));
+    assert_eq!(bench.gateway.input_bytes(), 0);
+}
+
+#[test]
+fn a_body_that_is_announced_too_large_is_refused_before_it_comes() {
+    for (announced, code) in [(2 * 1024 * 1024 + 1, 406), (u64::MAX, 406)] {
+        let mut bench = Bench::new();
+        let (id, other) = (bench.open(), bench.open());
+        let mut bytes = Vec::new();
+        put_publish(&mut bytes, "q");
+        encode_content_header(&mut bytes, 1, announced, &[0, 0], 4096).unwrap();
+        bench.gateway.receive(NOW, id, &bytes);
+        let answered = bench.take(id);
+        assert!(answered[0].contains(&format!("reply_code: {code}")), "{answered:?}");
+        assert!(answered[0].starts_with("1 Channel(Close("), "{answered:?}");
+        for peer in [id, other] {
+            bench.send(peer, 2, &channel::Open {});
+            assert_eq!(bench.take(peer), ["2 Channel(OpenOk(OpenOk))"]);
+        }
+    }
+}
+
+#[test]
+fn input_that_never_becomes_a_frame_takes_no_more_memory_than_a_frame() {
+    let mut bench = Bench::new();
+    let ids: Vec<_> = (0..20).map(|_| bench.open()).collect();
+    for id in &ids {
+        // A frame of 4 KiB of which the end never comes, byte by byte.
+        bench.gateway.receive(NOW, *id, &[3, 0, 1, 0, 0, 0x0f, 0xf8]);
+        for _ in 0..100 {
+            bench.gateway.receive(NOW, *id, &[0; 40]);
+        }
+    }
+    assert!(bench.gateway.input_bytes() <= ids.len() * 4200, "{}", bench.gateway.input_bytes());
+}

@@ -1,10 +1,10 @@
 //! What clients may keep here without sending messages: subscriptions and wills. It is state: in memory, and on flash
-//! as far as it is durable, where a quarter of the quota is for it.
+//! as far as it is durable, where a quarter of the quota is for it. And how much the queues that reject may hold.
 //!
 //! Owns the account and the decision; what a refused client is answered is the protocol's.
 
-use super::Broker;
 use super::queue::{Queue, QueueIndex};
+use super::{Broker, Overflow};
 use crate::limits;
 use crate::message::Message;
 
@@ -49,6 +49,21 @@ impl Broker {
     #[must_use]
     pub fn may_register_will(&self, will: &Message) -> bool {
         self.has_room_for(will.charge())
+    }
+
+    /// True when the queue rejects and has no room for `charge` more: queues that reject lose nothing to make room for
+    /// others, so together they may hold half.
+    pub(super) fn rejecting_are_crowded(&self, index: QueueIndex, charge: u64) -> bool {
+        let rejects = |queue: &&Queue| queue.bounds.overflow == Overflow::Reject;
+        let Some(queue) = self.queue(index).filter(rejects) else { return false };
+        let common = if queue.durable { self.policy.flash_quota_bytes } else { u64::MAX };
+        let half = common.min(self.policy.memory_max) / 2;
+        // Counted only when so much is there at all.
+        if self.memory.get() + charge <= half {
+            return false;
+        }
+        let held: u64 = self.queues.iter().flatten().filter(rejects).map(|queue| queue.bytes).sum();
+        held + charge > half
     }
 
     /// A session has one more subscription.

@@ -257,6 +257,7 @@ impl Broker {
 
     /// Puts one copy into a named queue, or straight to one of its consumers.
     pub(super) fn offer_named(&mut self, now: Now, index: QueueIndex, held: &Rc<Held>) -> Option<Offered> {
+        let crowded = self.rejecting_are_crowded(index, held.message.charge() as u64);
         let queue = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut)?;
         let Some(named) = &mut queue.named else { return None };
         if held.message.address.len() > limits::SHARED_ADDRESS_BYTES_MAX {
@@ -268,7 +269,8 @@ impl Broker {
         let mut entry = Entry::new(Rc::clone(held), assurance);
         if queue.bounds.overflow == super::Overflow::Reject {
             let charge = entry.charge();
-            let over = named.would_overflow(&queue.ready, charge)
+            let over = crowded
+                || named.would_overflow(&queue.ready, charge)
                 || queue.messages >= queue.bounds.messages_max
                 || queue.bytes + charge > queue.bounds.bytes_max;
             if over {

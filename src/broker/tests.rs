@@ -215,6 +215,29 @@ fn a_full_queue_refuses_or_drops_as_it_was_told() {
 }
 
 #[test]
+fn queues_that_reject_hold_half_of_the_quota_together() {
+    let policy = Policy { flash_quota_bytes: 40_000, ..policy() };
+    let mut broker = Broker::new(policy, 1, now(0), BatchNumber(0), 1);
+    let rejecting = QueueSettings { overflow: Some(ReadyOverflow::Reject), ..QueueSettings::default() };
+    for name in ["a", "b"] {
+        declare(&mut broker, name, rejecting.clone(), true);
+    }
+    let dropping = declare(&mut broker, "drop", QueueSettings::default(), true);
+    let body = "x".repeat(1000);
+    let taken =
+        |broker: &mut Broker, name: &str| (0..30).filter(|_| !send(broker, 1, name, &body).refused).count();
+    let (a, b) = (taken(&mut broker, "a"), taken(&mut broker, "b"));
+    assert!((10..20).contains(&a) && b <= 1, "{a} {b}");
+    // Others have the rest, and lose their oldest as ever.
+    assert_eq!(taken(&mut broker, "drop"), 30);
+    assert!(broker.queue_facts(dropping).is_some_and(|facts| facts.ready >= 5));
+    drain(&mut broker, 2, dropping);
+    let emptied = broker.named_queue("a").expect("it is there");
+    drain(&mut broker, 2, emptied);
+    assert!(taken(&mut broker, "b") > 5);
+}
+
+#[test]
 fn higher_priorities_overtake_and_keep_their_order() {
     let mut broker = broker();
     let queue =
