@@ -62,9 +62,9 @@ fn a_persistent_session_survives_kill_9() {
     assert_eq!(
         paho(&daemon, "resume"),
         "CONNACK rc=Success session_present=True\n\
-         PUBLISH topic=plant/room1/alarm qos=1 dup=0 payload={\"seq\": 1, \"temp_c\": -12.5}\n\
-         PUBLISH topic=plant/room2/alarm qos=1 dup=0 payload={\"seq\": 2, \"temp_c\": -3.1}\n\
-         PUBLISH topic=plant/room1/alarm qos=1 dup=0 payload={\"seq\": 3, \"temp_c\": 4.8}\n"
+         PUBLISH topic=plant/room1/alarm qos=1 dup=1 payload={\"seq\": 1, \"temp_c\": -12.5}\n\
+         PUBLISH topic=plant/room2/alarm qos=1 dup=1 payload={\"seq\": 2, \"temp_c\": -3.1}\n\
+         PUBLISH topic=plant/room1/alarm qos=1 dup=1 payload={\"seq\": 3, \"temp_c\": 4.8}\n"
     );
     assert_eq!(paho(&daemon, "dashboard"), "PUBLISH topic=plant/status retain=1 payload=online\n");
 
