@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use disk::SimDisk;
 use gatewayd::broker::{
-    BindingArguments, Broker, ExchangeIndex, ExchangeKind, ExchangeOptions, Overflow, Policy, QueueBounds,
-    QueueIndex, QueueOptions, QueueSettings, Recovered, RecoverySummary, Settlement, Target,
+    BindingArguments, Broker, DeadLetter, ExchangeIndex, ExchangeKind, ExchangeOptions, Overflow, Policy,
+    QueueBounds, QueueIndex, QueueOptions, QueueSettings, Recovered, RecoverySummary, Settlement, Target,
 };
 use gatewayd::ids::ConnectionId;
 use gatewayd::message::{Annotations, Assurance, Message};
@@ -165,4 +165,35 @@ fn what_is_delayed_or_expires_keeps_its_time_across_a_start() {
     let (_, mut broker, _) = start(&disk.reboot(), 1200);
     let queue = broker.named_queue("q").unwrap();
     assert_eq!(drain(&mut broker, 1201, queue), ["delayed"]);
+}
+
+#[test]
+fn a_delivery_limit_counts_on_over_a_restart() {
+    let disk = SimDisk::new(3);
+    let (mut store, mut broker, _) = start(&disk, 0);
+    let dead_letter = Some(DeadLetter { exchange: "".into(), address: Some("dead".into()) });
+    let settings = QueueSettings { returns_max: Some(2), dead_letter, ..QueueSettings::default() };
+    let queue = declare(&mut broker, "q", settings, true);
+    declare(&mut broker, "dead", QueueSettings::default(), true);
+    for body in ["poison", "good"] {
+        let message = message("q", body, Assurance::AtLeastOnce);
+        broker.publish_to(now(1), ExchangeIndex::DEFAULT, message, &[], Some(ME));
+    }
+    keep(&mut store, &mut broker, 2);
+    let come_back = |broker: &mut Broker, queue, times| {
+        for _ in 0..times {
+            let number = broker.get(now(3), queue, false).unwrap().number;
+            settle(broker, queue, number, Settlement::Requeue);
+        }
+    };
+    come_back(&mut broker, queue, 2);
+    keep(&mut store, &mut broker, 4);
+    drop(store);
+    let (_, mut broker, _) = start(&disk.reboot(), 5);
+    let (queue, dead) = (broker.named_queue("q").unwrap(), broker.named_queue("dead").unwrap());
+    assert_eq!(broker.queue_facts(queue).unwrap().ready, 2);
+    come_back(&mut broker, queue, 1);
+    assert_eq!(drain(&mut broker, 6, dead), ["poison"]);
+    come_back(&mut broker, queue, 2);
+    assert_eq!(drain(&mut broker, 6, queue), ["good"]);
 }

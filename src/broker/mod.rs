@@ -393,7 +393,8 @@ impl ledger::Ground for View<'_> {
                 let named = queue.named()?;
                 let delays = named.delays.and_then(|exchange| self.exchanges.get(exchange));
                 let mut out = Vec::new();
-                topology_rows::QueueRecord::put(&mut out, &queue.name, named, delays.map(|e| e.number));
+                let (delays, returned) = (delays.map(|e| e.number), queue.returned());
+                topology_rows::QueueRecord::put(&mut out, &queue.name, named, delays, &returned);
                 Some(out)
             }
             RecordKey::Exchange(number) => {

@@ -4,14 +4,14 @@
 //! Plain data with its invariants. Declaring and deleting is in `topology`, handing over and settling in `sharing`.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
 
 use super::exchange::ExchangeIndex;
 use super::queue::{Entry, NEVER};
-use crate::ids::ConnectionId;
+use crate::ids::{ConnectionId, RowKey};
 use crate::time::Mono;
 
 /// Deliveries that a consumer without a limit of its own may have unsettled.
@@ -166,6 +166,8 @@ pub(super) struct Named {
     pub used_at: Mono,
     /// What it refused.
     pub rejected: u64,
+    /// Returns of messages that are being recovered.
+    pub returned: BTreeMap<RowKey, u16>,
 }
 
 impl Named {
@@ -185,6 +187,7 @@ impl Named {
             timer: None,
             used_at: now,
             rejected: 0,
+            returned: BTreeMap::new(),
         }
     }
 

@@ -110,6 +110,9 @@ pub(super) struct Entry {
     pub expires_at: Mono,
 }
 
+/// Messages whose returns a queue's record tells, so that the record stays small.
+const RETURNED_MAX: usize = 1000;
+
 /// An entry that never expires.
 pub(super) const NEVER: Mono = Mono(u64::MAX);
 
@@ -303,6 +306,17 @@ impl Queue {
     pub fn discharge(&mut self, entry: &Entry) {
         self.messages -= 1;
         self.bytes -= entry.charge();
+    }
+
+    /// What came back of a queue with a delivery limit, as far as it has a place on flash; of many, some.
+    pub fn returned(&self) -> Vec<(RowKey, u16)> {
+        let Some(named) = self.named().filter(|named| named.settings().returns_max.is_some()) else {
+            return Vec::new();
+        };
+        let all = named.entries().chain(&self.ready);
+        let returned = all.filter(|entry| entry.returns > 0 && entry.is_durable(self.durable));
+        let keyed = returned.map(|entry| (entry.held.place.get().key, entry.returns));
+        keyed.filter(|(key, _)| key.0 != 0).take(RETURNED_MAX).collect()
     }
 
     /// True when what waits and what is in flight exceeds the bounds.

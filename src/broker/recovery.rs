@@ -446,6 +446,7 @@ fn recover_named(broker: &mut Broker, now: Now, id: QueueId, content: &[u8]) -> 
     };
     let mut named = Named::new(record.options, now.mono);
     named.delays = delays;
+    named.returned = record.returned.into_iter().collect();
     let index = broker.recover_queue(now, id, &record.name, named)?;
     broker.arm(now.mono, index);
     Some(())
@@ -640,6 +641,7 @@ impl Broker {
         for mut entry in entries {
             let Some(named) = &mut queue.named else { return };
             entry.redelivered = true;
+            entry.returns = named.returned.remove(&entry.held.place.get().key).unwrap_or(0);
             entry.expires_at = remaining(now, super::sharing::expiry(now.mono, named, &entry.held), &entry);
             queue.messages += 1;
             queue.bytes += entry.charge();

@@ -7,6 +7,7 @@ use super::loss::LossReason;
 use super::named::{CreditPool, Named, Subscriber, Unsettled};
 use super::publish::Offered;
 use super::queue::{Entry, NEVER, QueueIndex};
+use super::rows::RecordKey;
 use super::{Broker, Delivery, Event};
 use crate::ids::ConnectionId;
 use crate::limits;
@@ -178,7 +179,12 @@ impl Broker {
                     self.die(now, index, entry, DeathReason::DeliveryLimit);
                     return;
                 }
+                let counts = returns_max.is_some() && entry.returns > 0 && entry.is_durable(queue.durable);
+                let record = RecordKey::Queue(queue.id);
                 named.put_back(&mut queue.ready, entry);
+                if counts {
+                    self.ledger.touch_soon(now.mono, record);
+                }
                 self.arm(now.mono, index);
             }
             Settlement::Discard => {

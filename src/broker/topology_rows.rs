@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::exchange::{BindingArguments, Exchange, ExchangeKind, ExchangeOptions, HashOn, HeaderMatch};
 use super::named::{DeadLetter, Named, QueueOptions, QueueSettings, ReadyOverflow};
+use crate::ids::RowKey;
 use crate::message::Value;
 use crate::message::record::{Reader, put_bytes, put_integer, put_optional, read_optional};
 
@@ -18,17 +19,32 @@ pub(super) struct QueueRecord {
     pub options: QueueOptions,
     /// Number of the exchange whose delayed messages it holds back.
     pub delays: Option<u64>,
+    /// Messages that came back, and how often: a delivery limit counts on over a restart.
+    pub returned: Vec<(RowKey, u16)>,
 }
 
 impl QueueRecord {
     /// Appends the record: name, flags (bit 0 auto-delete), number of the exchange that it delays for plus 1 or 0,
-    /// arguments, settings.
-    pub fn put(out: &mut Vec<u8>, name: &str, named: &Named, delays: Option<u64>) {
+    /// arguments, settings. Behind that, if messages came back: their count, then key and number of returns of each.
+    pub fn put(
+        out: &mut Vec<u8>,
+        name: &str,
+        named: &Named,
+        delays: Option<u64>,
+        returned: &[(RowKey, u16)],
+    ) {
         put_bytes(out, name.as_bytes());
         out.push(if named.options.auto_delete { AUTO_DELETE } else { 0 });
         put_optional(out, delays);
         put_bytes(out, &named.options.arguments);
         put_settings(out, named.settings());
+        if !returned.is_empty() {
+            put_integer(out, returned.len() as u64);
+            for (key, returns) in returned {
+                put_integer(out, key.0);
+                put_integer(out, u64::from(*returns));
+            }
+        }
     }
 
     pub fn read(content: &[u8]) -> Option<Self> {
@@ -40,7 +56,14 @@ impl QueueRecord {
         let settings = read_settings(&mut reader)?;
         let auto_delete = flags & AUTO_DELETE != 0;
         let options = QueueOptions { durable: true, exclusive: false, auto_delete, settings, arguments };
-        reader.is_empty().then_some(Self { name, options, delays })
+        let mut returned = Vec::new();
+        if !reader.is_empty() {
+            for _ in 0..reader.integer()? {
+                let key = RowKey(reader.integer()?);
+                returned.push((key, u16::try_from(reader.integer()?).ok()?));
+            }
+        }
+        reader.is_empty().then_some(Self { name, options, delays, returned })
     }
 }
 
@@ -254,11 +277,16 @@ mod tests {
             QueueOptions { durable: true, exclusive: false, auto_delete: true, settings, arguments };
         let named = Named::new(options.clone(), Mono(0));
         let mut out = Vec::new();
-        QueueRecord::put(&mut out, "q", &named, Some(4));
-        assert_eq!(QueueRecord::read(&out), Some(QueueRecord { name: "q".into(), options, delays: Some(4) }));
+        QueueRecord::put(&mut out, "q", &named, Some(4), &[]);
+        let record = QueueRecord { name: "q".into(), options, delays: Some(4), returned: Vec::new() };
+        assert_eq!(QueueRecord::read(&out), Some(record.clone()));
         for cut in 0..out.len() {
             assert_eq!(QueueRecord::read(&out[..cut]), None);
         }
+        let returned = vec![(RowKey(1 << 40), 3), (RowKey(7), u16::MAX)];
+        let mut out = Vec::new();
+        QueueRecord::put(&mut out, "q", &named, Some(4), &returned);
+        assert_eq!(QueueRecord::read(&out), Some(QueueRecord { returned, ..record }));
         let record = BindingRecord {
             source: 3,
             target: RecordedTarget::Exchange(9),
