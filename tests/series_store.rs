@@ -635,3 +635,37 @@ fn a_damaged_file_is_set_aside_and_a_failing_disk_loses_nothing() {
     store.flush(Some(NOW), &flush_to(model.sequence - 1)).unwrap();
     model.check(&store);
 }
+
+#[test]
+fn a_damaged_chunk_is_left_out_and_set_aside() {
+    let disk = SimDisk::new(13);
+    let mut store = open(&disk, Rules::default());
+    let mut model = Model { readings: Vec::new(), sequence: 0 };
+    for n in 0..100 {
+        for topic in ["s/a", "s/b"] {
+            let payload = format!("{{\"state\": \"mark of {topic}\", \"n\": {n}}}");
+            model
+                .push(&mut store, Kept { time: NOW + n, topic: topic.into(), payload: payload.into_bytes() });
+        }
+    }
+    store.flush(Some(NOW), &flush_to(model.sequence - 1)).unwrap();
+    store.close().unwrap();
+    let content = disk.content("series.redb").unwrap();
+    let mark = b"mark of s/a";
+    let places = content.windows(mark.len()).enumerate().filter(|(_, bytes)| *bytes == mark);
+    for (at, _) in places {
+        disk.flip("series.redb", at as u64, 1);
+    }
+    let mut store = open(&disk, Rules::default());
+    let mut all = All::default();
+    let report = run(&everything(), &mut &store, &mut all).unwrap();
+    assert_eq!((report.damaged, all.items.len()), (1, 100));
+    assert!(all.items.iter().all(|kept| kept.topic == "s/b"));
+    // The next reading of the series finds it, and goes on beside it.
+    let kept = Kept { time: NOW + 1000, topic: "s/a".into(), payload: b"7".to_vec() };
+    model.readings.retain(|(_, kept)| kept.topic == "s/b");
+    model.push(&mut store, kept);
+    store.flush(Some(NOW), &flush_to(model.sequence - 1)).unwrap();
+    assert_eq!(store.counters().chunks_damaged, 1);
+    model.check(&store);
+}

@@ -112,7 +112,16 @@ impl SeriesThread {
             let mut writer = Writer::new(format, &query, &mut out);
             let result = run(&query, &mut source, &mut writer);
             match result {
-                Ok(_) => writer.finish(),
+                Ok(report) => {
+                    if report.damaged > 0 {
+                        tracing::warn!(
+                            collection = %query.collection,
+                            chunks = report.damaged,
+                            "chunks do not verify and were left out"
+                        );
+                    }
+                    writer.finish();
+                }
                 Err(error) => {
                     let status = if matches!(error, QueryError::NoCollection(_)) { 404 } else { 503 };
                     let failure = Failure { status, why: error.to_string() };
