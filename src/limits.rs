@@ -33,6 +33,15 @@ pub const CONNECT_BYTES_MAX: usize = 256 * 1024;
 /// for the identifiers are state on flash.
 pub const PUBLISHER_WINDOW_MAX: usize = 2_048;
 
+/// Publishes of QoS 1 and 2 that a client of MQTT 5 may have under way.
+pub const RECEIVE_MAXIMUM: u16 = 1_024;
+
+/// Topic aliases of one connection, each way.
+pub const TOPIC_ALIASES_MAX: u16 = 32;
+
+/// Bytes of the topics that they stand for, each way.
+pub const TOPIC_ALIAS_BYTES_MAX: usize = 64 * 1024;
+
 /// Topic filters of one session. More are refused with 0x80: a peer must not fill memory with subscriptions.
 pub const SUBSCRIPTIONS_PER_SESSION_MAX: usize = 10_000;
 

@@ -19,5 +19,7 @@ mod hostile;
 mod lifecycle;
 #[path = "clients/load.rs"]
 mod load;
+#[path = "clients/mqtt5.rs"]
+mod mqtt5;
 #[path = "clients/wills.rs"]
 mod wills;

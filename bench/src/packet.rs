@@ -1,8 +1,37 @@
-//! MQTT 3.1.1 control packets as a client needs them: encoders that append to a buffer, one decoder that borrows.
+//! MQTT control packets as a client needs them: encoders that append to a buffer, one decoder that borrows.
 //!
-//! Owns the byte layouts of OASIS MQTT 3.1.1 sections 2 and 3 in the client's direction; sockets are `link`'s.
+//! Owns the byte layouts of OASIS MQTT 3.1.1 sections 2 and 3 in the client's direction, and those of MQTT 5 without
+//! properties of our own; sockets are `link`'s. One process speaks one version.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static VERSION_5: AtomicBool = AtomicBool::new(false);
+
+/// From now on every packet has the form of MQTT 5.
+pub fn speak_version_5() {
+    VERSION_5.store(true, Ordering::Relaxed);
+}
+
+fn speaks_version_5() -> bool {
+    VERSION_5.load(Ordering::Relaxed)
+}
+
+/// No properties, where the version has some.
+fn put_no_properties(out: &mut Vec<u8>) {
+    if speaks_version_5() {
+        out.push(0);
+    }
+}
+
+/// What follows the properties at the front of `bytes`, where the version has some.
+fn skip_properties(bytes: &[u8]) -> Result<&[u8], Malformed> {
+    if !speaks_version_5() {
+        return Ok(bytes);
+    }
+    let Some((length, taken)) = decode_remaining_length(bytes)? else { return Err(Malformed("properties")) };
+    bytes.get(taken + length..).ok_or(Malformed("properties"))
+}
 
 /// Largest Remaining Length that the decoder accepts, bytes. The format allows 268 435 455; no load here needs it.
 const REMAINING_LENGTH_MAX: usize = 16 * 1024 * 1024;
@@ -83,7 +112,9 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
     let Some(body) = bytes.get(start..end) else { return Ok(None) };
     let packet = match first >> 4 {
         2 => match body {
-            [flags, return_code] => {
+            [flags, return_code, properties @ ..]
+                if skip_properties(properties).is_ok_and(<[u8]>::is_empty) =>
+            {
                 Packet::Connack { session_present: flags & 1 == 1, return_code: *return_code }
             }
             _ => return Err(Malformed("CONNACK length")),
@@ -94,8 +125,8 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
         6 => Packet::Pubrel(decode_id(body)?),
         7 => Packet::Pubcomp(decode_id(body)?),
         9 => match body {
-            [high, low, return_codes @ ..] => {
-                Packet::Suback { id: u16::from_be_bytes([*high, *low]), return_codes }
+            [high, low, rest @ ..] => {
+                Packet::Suback { id: u16::from_be_bytes([*high, *low]), return_codes: skip_properties(rest)? }
             }
             _ => return Err(Malformed("SUBACK length")),
         },
@@ -110,13 +141,19 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
 pub fn encode_connect(out: &mut Vec<u8>, options: &ConnectOptions) {
     let mut body = Vec::with_capacity(64);
     put_text(&mut body, b"MQTT");
-    body.push(4);
+    body.push(if speaks_version_5() { 5 } else { 4 });
     let mut flags = u8::from(options.clean_session) << 1;
     if options.user.is_some() {
         flags |= 0xC0;
     }
     body.push(flags);
     body.extend_from_slice(&options.keep_alive_s.to_be_bytes());
+    if speaks_version_5() && !options.clean_session {
+        // Session Expiry Interval: as long as the broker allows.
+        body.extend_from_slice(&[5, 0x11, 0xff, 0xff, 0xff, 0xff]);
+    } else {
+        put_no_properties(&mut body);
+    }
     put_text(&mut body, options.client_identifier.as_bytes());
     if let Some((user, password)) = &options.user {
         put_text(&mut body, user.as_bytes());
@@ -128,19 +165,22 @@ pub fn encode_connect(out: &mut Vec<u8>, options: &ConnectOptions) {
 /// PUBLISH, section 3.3.
 pub fn encode_publish(out: &mut Vec<u8>, publish: &Publish<'_>) {
     let id_bytes = if publish.qos > 0 { 2 } else { 0 };
-    let remaining = 2 + publish.topic.len() + id_bytes + publish.payload.len();
+    let remaining =
+        2 + publish.topic.len() + id_bytes + usize::from(speaks_version_5()) + publish.payload.len();
     out.push(0x30 | (u8::from(publish.dup) << 3) | (publish.qos << 1) | u8::from(publish.retain));
     put_remaining_length(out, remaining);
     put_text(out, publish.topic);
     if publish.qos > 0 {
         out.extend_from_slice(&publish.id.to_be_bytes());
     }
+    put_no_properties(out);
     out.extend_from_slice(publish.payload);
 }
 
 /// SUBSCRIBE with one filter, section 3.8.
 pub fn encode_subscribe(out: &mut Vec<u8>, id: u16, filter: &str, qos: u8) {
     let mut body = id.to_be_bytes().to_vec();
+    put_no_properties(&mut body);
     put_text(&mut body, filter.as_bytes());
     body.push(qos);
     put_packet(out, 0x82, &body);
@@ -226,12 +266,16 @@ fn decode_publish(first: u8, body: &[u8]) -> Result<Publish<'_>, Malformed> {
         (1 | 2, [high, low, payload @ ..]) => (u16::from_be_bytes([*high, *low]), payload),
         _ => return Err(Malformed("PUBLISH packet identifier or QoS")),
     };
+    let payload = skip_properties(payload)?;
     Ok(Publish { dup: first & 8 != 0, qos, retain: first & 1 == 1, topic, id, payload })
 }
 
 fn decode_id(body: &[u8]) -> Result<u16, Malformed> {
     match body {
         [high, low] => Ok(u16::from_be_bytes([*high, *low])),
+        [high, low, reason, ..] if speaks_version_5() && *reason < 0x80 => {
+            Ok(u16::from_be_bytes([*high, *low]))
+        }
         _ => Err(Malformed("length of an acknowledgement")),
     }
 }

@@ -52,6 +52,7 @@ impl From<String> for Failure {
 
 type Verb = (&'static str, &'static str, &'static [Known], fn(&Options) -> Result<(), Failure>);
 
+const PROTOCOL: Known = ("protocol", Some("3.1.1"), "MQTT version: 3.1.1 or 5");
 const HOST: Known = ("host", Some("127.0.0.1"), "broker's address");
 const PORT: Known = ("port", Some("1883"), "broker's port");
 const USER: Known = ("user", Some(""), "user name");
@@ -71,6 +72,7 @@ const PREFIX: Known = ("topic", Some(""), "first levels of the topics [bench/PID
 
 const LOAD: &[Known] = &[
     HOST,
+    PROTOCOL,
     PORT,
     USER,
     PASSWORD,
@@ -117,6 +119,7 @@ const AMQP: &[Known] = &[
 
 const LATENCY: &[Known] = &[
     HOST,
+    PROTOCOL,
     PORT,
     USER,
     PASSWORD,
@@ -133,6 +136,7 @@ const LATENCY: &[Known] = &[
 
 const DURABLE: &[Known] = &[
     HOST,
+    PROTOCOL,
     PORT,
     USER,
     PASSWORD,
@@ -156,6 +160,7 @@ const DURABLE: &[Known] = &[
 
 const IDLE: &[Known] = &[
     HOST,
+    PROTOCOL,
     PORT,
     USER,
     PASSWORD,
@@ -173,6 +178,7 @@ const STARTUP: &[Known] = &[HOST, PORT, ("runs", Some("5"), "starts"), SERVER, S
 
 const LEDGER: &[Known] = &[
     HOST,
+    PROTOCOL,
     PORT,
     USER,
     PASSWORD,
@@ -213,7 +219,13 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         let text = format!("gateway-bench {name}: {about}\n{}", options::help(known));
         return Ok(io::stdout().lock().write_all(text.as_bytes())?);
     }
-    run(&Options::parse(rest, known)?)
+    let options = Options::parse(rest, known)?;
+    match options.text("protocol") {
+        "" | "3.1.1" => {}
+        "5" => crate::packet::speak_version_5(),
+        other => return Err(format!("--protocol wants 3.1.1 or 5, not {other:?}").into()),
+    }
+    run(&options)
 }
 
 fn usage() -> String {

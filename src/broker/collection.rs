@@ -56,7 +56,7 @@ impl Broker {
             queue.bounds = plan.bounds;
             for (filter, durable) in &plan.filters {
                 let assurance_max = if *durable { Assurance::ExactlyOnce } else { Assurance::AtMostOnce };
-                let options = SubscribeOptions { assurance_max };
+                let options = SubscribeOptions::new(assurance_max);
                 queue.subscriptions.insert(filter.clone(), options);
             }
             let bindings: Vec<_> = queue.subscriptions.iter().map(|(f, o)| (f.clone(), *o)).collect();

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use super::ledger::Urgency;
+use super::loss::LossReason;
 #[cfg(feature = "mutations")]
 use super::mutation::{Mutation, is_made};
-use super::queue::{Consumer, Flight, InFlight, QueueIndex, QueueKind, Releasing};
+use super::queue::{Consumer, Entry, Flight, InFlight, QueueIndex, QueueKind, Releasing};
 use super::rows::WindowChange;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::BatchNumber;
@@ -26,17 +27,19 @@ impl Broker {
 
     /// The consumer has an exactly-once delivery (MQTT: PUBREC). The message is settled; its tag stays in use until
     /// the release is confirmed. The release leaves with the gate, also for a repeated or unknown tag, which may have
-    /// been settled before a restart. [MQTT-4.3.3-1]
-    pub fn receive(&mut self, now: Now, index: QueueIndex, tag: u32) -> Gate {
+    /// been settled before a restart. [MQTT-4.3.3-1] False when the tag is unknown.
+    pub fn receive(&mut self, now: Now, index: QueueIndex, tag: u32) -> (Gate, bool) {
         let exactly_once = |f: &InFlight| f.entry.assurance == Assurance::ExactlyOnce;
         let known = self.settle(now, index, tag, exactly_once);
-        let Some(queue) = self.queue_mut(index) else { return Gate::Open };
+        let Some(queue) = self.queue_mut(index) else { return (Gate::Open, false) };
         if !known {
-            return if queue.durable { Gate::Batch(queue.window_batch) } else { Gate::Open };
+            let repeated = queue.releasing.iter().any(|r| r.tag == tag);
+            let gate = if queue.durable { Gate::Batch(queue.window_batch) } else { Gate::Open };
+            return (gate, repeated);
         }
         if !queue.durable {
             queue.releasing.push_back(Releasing { tag, kept_by: BatchNumber(0) });
-            return Gate::Open;
+            return (Gate::Open, true);
         }
         queue.window_dirty.set(true);
         let change = WindowChange::Received(queue.id, tag);
@@ -45,7 +48,7 @@ impl Broker {
             queue.releasing.push_back(Releasing { tag, kept_by: batch });
             queue.window_batch = batch;
         }
-        Gate::Batch(batch)
+        (Gate::Batch(batch), true)
     }
 
     /// The consumer confirmed the release (MQTT: PUBCOMP): the tag is free.
@@ -102,6 +105,9 @@ impl Broker {
             }
             if let Some(entry) = queue.replay.pop_front_if(|e| e.assurance == Assurance::AtMostOnce) {
                 replayed += entry.charge();
+                if entry.expires_at < now.mono {
+                    continue;
+                }
                 self.counters.delivered += 1;
                 self.events.push_back(Event::Deliver(Delivery {
                     connection: consumer.connection,
@@ -112,8 +118,18 @@ impl Broker {
                     held: entry.held,
                     assurance: entry.assurance,
                     retained: entry.retained,
+                    identifier: entry.identifier,
+                    expires_at: entry.expires_at,
                     redelivered: false,
                 }));
+                continue;
+            }
+            if queue.resending {
+                self.resend(now, index);
+                let Some(queue) = self.queue(index) else { return };
+                if queue.resending {
+                    return;
+                }
                 continue;
             }
             if queue.credit() == 0 || queue.in_flight_bytes >= queue.bounds.bytes_max {
@@ -127,6 +143,12 @@ impl Broker {
             } else {
                 return;
             };
+            if entry.expires_at < now.mono {
+                // [MQTT-3.3.2-5]
+                queue.discharge(&entry);
+                self.lose(now, index, &entry, LossReason::Expired);
+                continue;
+            }
             let tag = queue.take_tag();
             queue.in_flight_bytes += entry.charge();
             let awaits = queue.durable && entry.assurance == Assurance::ExactlyOnce;
@@ -145,17 +167,7 @@ impl Broker {
             if !awaits {
                 queue.note_sent(&entry.held, self.ledger.open_batch());
                 self.counters.delivered += 1;
-                self.events.push_back(Event::Deliver(Delivery {
-                    connection: consumer.connection,
-                    queue: index,
-                    tag: u64::from(tag),
-                    consumer: 0,
-                    held: Rc::clone(&entry.held),
-                    assurance: entry.assurance,
-                    retained: entry.retained,
-                    redelivered: entry.redelivered,
-                    returns: 0,
-                }));
+                self.events.push_back(Event::Deliver(delivery_of(tag, &entry, consumer.connection, index)));
             }
             queue.in_flight.push_back(InFlight { tag, entry, flight });
             let stalls = queue.credit() == 0 && !queue.ready.is_empty();
@@ -177,12 +189,30 @@ impl Broker {
             return;
         };
         in_flight.flight = Flight::Unsent;
-        if let Some(consumer) = consumer {
+        if consumer.is_some() {
+            queue.resending = true;
+            self.resend(now, index);
+        }
+    }
+
+    /// Sends what is in flight and was not sent to this consumer, in the order of the first sending, as far as its
+    /// credit goes: it may have less than the one before.
+    fn resend(&mut self, now: Now, index: QueueIndex) {
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(consumer) = queue.consumer.filter(|_| queue.resending) else { return };
+        let sent = queue.in_flight.iter().filter(|f| f.flight != Flight::Unsent).count();
+        let mut credit = (consumer.credit_max as usize).saturating_sub(sent + queue.releasing.len());
+        for in_flight in queue.in_flight.iter_mut().filter(|f| f.flight == Flight::Unsent) {
+            if credit == 0 {
+                return;
+            }
+            credit -= 1;
             in_flight.flight = Flight::Sent(now.mono);
             self.counters.delivered += 1;
-            let delivery = delivery_of(in_flight, consumer.connection, index);
+            let delivery = delivery_of(in_flight.tag, &in_flight.entry, consumer.connection, index);
             self.events.push_back(Event::Deliver(delivery));
         }
+        queue.resending = false;
     }
 
     /// Sends what was in flight when the last connection ended, in the same order and under the same tags, then the
@@ -191,14 +221,9 @@ impl Broker {
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         let Some(consumer) = queue.consumer else { return };
         let persisted = self.ledger.persisted();
-        for in_flight in &mut queue.in_flight {
-            if in_flight.flight == Flight::Unsent {
-                in_flight.flight = Flight::Sent(now.mono);
-                self.counters.delivered += 1;
-                let delivery = delivery_of(in_flight, consumer.connection, index);
-                self.events.push_back(Event::Deliver(delivery));
-            }
-        }
+        queue.resending = true;
+        self.resend(now, index);
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         #[cfg(feature = "mutations")]
         if is_made(Mutation::ForgetOwedRelease) {
             return;
@@ -274,16 +299,18 @@ impl Broker {
     }
 }
 
-fn delivery_of(in_flight: &InFlight, connection: crate::ids::ConnectionId, queue: QueueIndex) -> Delivery {
+fn delivery_of(tag: u32, entry: &Entry, connection: crate::ids::ConnectionId, queue: QueueIndex) -> Delivery {
     Delivery {
         connection,
         queue,
-        tag: u64::from(in_flight.tag),
+        tag: u64::from(tag),
         consumer: 0,
-        held: Rc::clone(&in_flight.entry.held),
-        assurance: in_flight.entry.assurance,
-        retained: in_flight.entry.retained,
-        redelivered: in_flight.entry.redelivered,
+        held: Rc::clone(&entry.held),
+        assurance: entry.assurance,
+        retained: entry.retained || entry.as_published && entry.held.message.retain,
+        identifier: entry.identifier,
+        expires_at: entry.expires_at,
+        redelivered: entry.redelivered,
         returns: 0,
     }
 }

@@ -1,17 +1,22 @@
 //! Dying and coming due: messages that expire, are refused or overflow go to the dead-letter exchange; messages that
 //! were held back are routed when it is time. Both add takers in the batch in which they leave their queue.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::Broker;
 use super::held::Held;
+use super::loss::LossReason;
 use super::queue::{Entry, NEVER, QueueIndex};
 use crate::message::{Death, DeathReason, Message};
 use crate::time::{Mono, Now};
 
 /// Queues are looked at this long after something in them has come due, so that many cost one wake-up.
 const PRECISION: Duration = Duration::from_millis(5);
+
+/// Sessions are looked over for expired messages this long after one has, so that many cost one look.
+const SESSION_PRECISION: Duration = Duration::from_secs(1);
 
 /// Expired messages that one look takes out; the next look follows at once.
 const EXPIRED_MAX: usize = 1000;
@@ -168,11 +173,53 @@ impl Broker {
         self.timers.peek().map(|std::cmp::Reverse((at, _))| *at)
     }
 
+    /// Sees to it that a session is looked over once a message that waits for it has expired.
+    pub(super) fn look_later(&mut self, now: Mono, index: QueueIndex, expires_at: Mono) {
+        let Some(queue) = self.queue_mut(index) else { return };
+        let at = expires_at.max(now) + SESSION_PRECISION;
+        if queue.look_at.is_none_or(|look_at| at < look_at) {
+            queue.look_at = Some(at);
+            self.timers.push(std::cmp::Reverse((at, index)));
+        }
+    }
+
+    /// Takes the messages out of a session that have expired and were not sent. [MQTT-3.3.2-5]
+    fn expire_entries(&mut self, now: Now, index: QueueIndex) {
+        let Some(queue) = self.queue_mut(index) else { return };
+        queue.look_at = None;
+        let (expired, kept): (VecDeque<_>, _) = std::mem::take(&mut queue.ready)
+            .into_iter()
+            .partition(|entry: &Entry| entry.expires_at <= now.mono);
+        queue.ready = kept;
+        for entry in &expired {
+            queue.discharge(entry);
+        }
+        let next = queue.ready.iter().map(|entry| entry.expires_at).min().filter(|at| *at != NEVER);
+        for entry in expired {
+            self.lose(now, index, &entry, LossReason::Expired);
+        }
+        if let Some(next) = next {
+            self.look_later(now.mono, index, next);
+        }
+    }
+
+    /// Forgets the last known values that have expired.
+    pub(super) fn expire_retained(&mut self, now: Now) {
+        while let Some(address) = self.retained.expired(now.mono) {
+            let Some(old) = self.retained.remove(&address) else { return };
+            self.unretain(now.mono, &old);
+        }
+    }
+
     /// Looks at the queues in which something may have come due.
     pub(super) fn look_at_queues(&mut self, now: Now) {
         while self.next_timer().is_some_and(|at| at <= now.mono)
             && let Some(std::cmp::Reverse((at, index))) = self.timers.pop()
         {
+            if self.queue(index).is_some_and(|queue| queue.look_at == Some(at)) {
+                self.expire_entries(now, index);
+                continue;
+            }
             let Some(named) = self.named_mut(index) else { continue };
             if named.timer != Some(at) {
                 continue;

@@ -6,6 +6,7 @@ use super::held::Held;
 use super::queue::QueueIndex;
 use crate::ids::ConnectionId;
 use crate::message::Assurance;
+use crate::time::Mono;
 
 /// A message on its way to a consumer.
 #[derive(Clone, Debug)]
@@ -19,8 +20,13 @@ pub struct Delivery {
     pub held: Rc<Held>,
     /// The assurance granted to this taker: the lower of the publisher's and the subscription's.
     pub assurance: Assurance,
-    /// The message is a last known value, delivered because a subscription was made.
+    /// It carries the retain mark: it is a last known value, delivered because a subscription was made, or the
+    /// subscription wants the mark as it was published.
     pub retained: bool,
+    /// Identifier of the subscription that brought it, 0 for none, or [`super::SEVERAL_IDENTIFIERS`].
+    pub identifier: u32,
+    /// When the message is worth nothing any more; the end of time: never.
+    pub expires_at: Mono,
     /// It may have been sent before.
     pub redelivered: bool,
     /// Times that it was handed out and came back.

@@ -119,6 +119,20 @@ pub enum Target {
 
 /// Marks a target that is an exchange.
 const EXCHANGE_BIT: u32 = 1 << 31;
+/// Marks a shared subscription, which is in the topic index beside the targets.
+const SHARE_BIT: u32 = 1 << 30;
+/// Shared subscriptions have numbers up to this.
+pub(super) const SHARE_MAX: u32 = SHARE_BIT - 1;
+
+/// How the shared subscription with this number stands in the topic index.
+pub(super) const fn share_code(number: u32) -> u32 {
+    number | SHARE_BIT
+}
+
+/// The number of the shared subscription that `code` stands for, if it does.
+pub(super) const fn share_number(code: u32) -> Option<u32> {
+    if code & (EXCHANGE_BIT | SHARE_BIT) == SHARE_BIT { Some(code & !SHARE_BIT) } else { None }
+}
 
 impl Target {
     pub(super) const fn code(self) -> u32 {
@@ -127,14 +141,11 @@ impl Target {
             Self::Exchange(index) => index.0 | EXCHANGE_BIT,
         }
     }
+}
 
-    pub(super) const fn from_code(code: u32) -> Self {
-        if code & EXCHANGE_BIT == 0 {
-            Self::Queue(QueueIndex(code))
-        } else {
-            Self::Exchange(ExchangeIndex(code & !EXCHANGE_BIT))
-        }
-    }
+/// The exchange that `code` stands for, if it does.
+pub(super) const fn exchange_of(code: u32) -> Option<ExchangeIndex> {
+    if code & EXCHANGE_BIT == 0 { None } else { Some(ExchangeIndex(code & !EXCHANGE_BIT)) }
 }
 
 /// What a binding asks of a message's headers.
@@ -173,7 +184,7 @@ pub(super) struct Binding {
 }
 
 /// What bindings of named queues and exchanges ask for: whatever the publisher promised.
-const ALL_ASSURANCES: SubscribeOptions = SubscribeOptions { assurance_max: Assurance::ExactlyOnce };
+const ALL_ASSURANCES: SubscribeOptions = SubscribeOptions::new(Assurance::ExactlyOnce);
 
 #[derive(Debug)]
 enum Routes {
@@ -392,15 +403,15 @@ impl Exchanges {
     }
 
     /// Visits every queue that `message` reaches from the exchanges in `work`, once for each way. Each exchange is
-    /// passed once, so that exchanges bound in a circle end. The last argument of `visit` says that a subscription
-    /// would be spared this address, which is reserved. [MQTT-4.7.2-1]
+    /// passed once, so that exchanges bound in a circle end. `visit` takes codes of queues and of shared subscriptions;
+    /// its last argument says that a subscription would be spared this address, which is reserved. [MQTT-4.7.2-1]
     pub fn matches(
         &mut self,
         shared: &TopicIndex<SubscribeOptions>,
         work: &mut Vec<ExchangeIndex>,
         message: &Message,
         also: &[Box<str>],
-        visit: &mut dyn FnMut(QueueIndex, SubscribeOptions, bool),
+        visit: &mut dyn FnMut(u32, SubscribeOptions, bool),
     ) {
         self.visit += 1;
         let number = self.visit;
@@ -414,10 +425,11 @@ impl Exchanges {
             }
             targets.clear();
             exchange.targets(shared, message, also, reader, &mut targets);
-            for (target, options, spared) in &targets {
-                match target {
-                    Target::Queue(queue) => visit(*queue, *options, *spared),
-                    Target::Exchange(next) => work.push(*next),
+            for (code, options, spared) in &targets {
+                if let Some(next) = exchange_of(*code) {
+                    work.push(next);
+                } else {
+                    visit(*code, *options, *spared);
                 }
             }
             if targets.is_empty()
@@ -460,26 +472,26 @@ impl Exchange {
         message: &Message,
         also: &[Box<str>],
         reader: MessageReader,
-        targets: &mut Vec<(Target, SubscribeOptions, bool)>,
+        targets: &mut Vec<(u32, SubscribeOptions, bool)>,
     ) {
         let addresses = std::iter::once(&*message.address).chain(also.iter().map(|address| &**address));
         match &self.routes {
             Routes::Keys(keys) => {
                 for address in addresses {
                     let bound = keys.get(address).into_iter().flatten();
-                    targets.extend(bound.map(|target| (*target, ALL_ASSURANCES, false)));
+                    targets.extend(bound.map(|target| (target.code(), ALL_ASSURANCES, false)));
                 }
             }
             Routes::Topic(index) => {
                 let index = index.as_deref().unwrap_or(shared);
                 for address in addresses {
                     index.matches(address, &mut |code, options| {
-                        targets.push((Target::from_code(code), options, false));
+                        targets.push((code, options, false));
                     });
                     if address.starts_with('$') {
                         // That a leading wildcard spares reserved addresses is a rule of subscriptions only.
                         index.matches_leading_wildcards(address, &mut |code, options| {
-                            targets.push((Target::from_code(code), options, true));
+                            targets.push((code, options, true));
                         });
                     }
                 }
@@ -492,24 +504,25 @@ impl Exchange {
         &self,
         message: &Message,
         reader: MessageReader,
-        targets: &mut Vec<(Target, SubscribeOptions, bool)>,
+        targets: &mut Vec<(u32, SubscribeOptions, bool)>,
     ) {
         match self.options.kind {
             ExchangeKind::Headers => {
                 let header = |name: &str| (reader.header)(message, name);
                 for ((target, _), bindings) in &self.bindings {
                     if bindings.iter().any(|binding| binding.arguments.headers.matches(&header)) {
-                        targets.push((*target, ALL_ASSURANCES, false));
+                        targets.push((target.code(), ALL_ASSURANCES, false));
                     }
                 }
             }
             ExchangeKind::ConsistentHash => {
                 if let Some(target) = self.hashed(message, reader) {
-                    targets.push((target, ALL_ASSURANCES, false));
+                    targets.push((target.code(), ALL_ASSURANCES, false));
                 }
             }
             ExchangeKind::Direct | ExchangeKind::Fanout | ExchangeKind::Topic => {
-                targets.extend(self.bindings.keys().map(|(target, _)| (*target, ALL_ASSURANCES, false)));
+                targets
+                    .extend(self.bindings.keys().map(|(target, _)| (target.code(), ALL_ASSURANCES, false)));
             }
         }
     }

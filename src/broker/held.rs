@@ -22,6 +22,11 @@ pub(super) const TAKER_RETAIN: u8 = 0x04;
 /// The taker was connected when the message was routed, so it may have been sent before a restart.
 pub(super) const TAKER_CONNECTED: u8 = 0x08;
 
+/// The taker sees the message with its publisher's retain mark.
+pub(super) const TAKER_AS_PUBLISHED: u8 = 0x10;
+/// A shared subscription brought it: another member may get it instead.
+pub(super) const TAKER_SHARED: u8 = 0x20;
+
 /// The pseudo queue that stands for "this is the last known value of its address".
 pub(super) const RETAINED: QueueId = QueueId(0);
 

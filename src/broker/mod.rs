@@ -5,7 +5,7 @@
 //! [`Broker::close_batch`], and [`Broker::persisted`] says that it is there.
 //!
 //! Rooms: `topic_index` and `exchange` match, `queue` and `named` hold, `publish` routes, `session` and `topology` open
-//! and end, `delivery` and `sharing` hand over and settle, `dying` moves what is dead or due, `collection` does so for
+//! and end, `shares` chooses members of shared subscriptions, `delivery` and `sharing` hand over and settle, `dying` moves what is dead or due, `collection` does so for
 //! readings, `retained` remembers, `ledger` and `rows` write, `recovery` reads.
 
 mod allowance;
@@ -30,6 +30,7 @@ mod retained;
 mod rewrite;
 mod rows;
 mod session;
+mod shares;
 mod sharing;
 mod status;
 #[cfg(test)]
@@ -61,11 +62,13 @@ pub use loss::{LossReason, LossReceipt};
 pub use named::{CreditPool, DeadLetter, Outlet, QueueOptions, QueueSettings, ReadyOverflow, Subscriber};
 pub use publish::{Publish, Routed};
 use queue::Queue;
-pub use queue::{Overflow, QueueBounds, QueueIndex, QueueKind, SubscribeOptions};
+pub use queue::{
+    EXPIRY_NEVER, Overflow, QueueBounds, QueueIndex, QueueKind, SEVERAL_IDENTIFIERS, SubscribeOptions,
+};
 pub use recovery::{Recovered, RecoverySummary};
 use retained::Retained;
 use rows::RecordKey;
-pub use session::{Opened, SessionRefused};
+pub use session::{Opened, Replay, SessionRefused, SessionTerms};
 pub use sharing::{ConsumeRefused, Got, Settlement};
 pub use status::{BrokerStatus, QueueStatus};
 pub use topic_index::{Level, TopicIndex, mqtt_levels, pattern_levels};
@@ -167,6 +170,10 @@ pub struct Broker {
     index: TopicIndex<SubscribeOptions>,
     retained: Retained,
     wills: BTreeMap<u64, Will>,
+    /// Wills that wait for their delay, by client.
+    delayed_wills: BTreeMap<Box<str>, u64>,
+    /// When the next of them may be due.
+    will_at: Option<Mono>,
     next_will: u64,
     losses: Losses,
     ledger: Ledger,
@@ -182,7 +189,12 @@ pub struct Broker {
     kept_bytes: usize,
     /// Subscriptions to the gateway's own figures.
     system_subscriptions: usize,
-    matches: Vec<(QueueIndex, SubscribeOptions)>,
+    matches: Vec<shares::Match>,
+    /// Shared subscriptions that match the message that is being routed.
+    matching_shares: Vec<u32>,
+    shares: shares::Shares,
+    /// The session whose publish is being routed.
+    publisher: Option<QueueIndex>,
     boot: u32,
     boot_began: Mono,
     /// When the next session may expire.
@@ -215,6 +227,8 @@ impl Broker {
             index: TopicIndex::new(seed ^ 1),
             retained: Retained::default(),
             wills: BTreeMap::new(),
+            delayed_wills: BTreeMap::new(),
+            will_at: None,
             next_will: 1,
             losses: Losses::default(),
             ledger: Ledger::new(last, seed ^ 2, budget),
@@ -227,6 +241,9 @@ impl Broker {
             kept_bytes: 0,
             system_subscriptions: 0,
             matches: Vec::new(),
+            matching_shares: Vec::new(),
+            shares: shares::Shares::default(),
+            publisher: None,
             boot,
             boot_began: now.mono,
             expiry_at: None,
@@ -311,14 +328,25 @@ impl Broker {
     /// When [`Broker::handle_timeout`] or [`Broker::close_batch`] has something to do, if nothing else happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        [self.ledger.deadline(), self.expiry_at, self.next_timer()].into_iter().flatten().min()
+        let all = [
+            self.ledger.deadline(),
+            self.expiry_at,
+            self.next_timer(),
+            self.will_at,
+            self.retained.next_expiry(),
+        ];
+        all.into_iter().flatten().min()
     }
 
-    /// Time passed: sessions may expire.
+    /// Time passed: sessions may expire, wills and messages come due.
     pub fn handle_timeout(&mut self, now: Now) {
         if self.expiry_at.is_some_and(|at| at <= now.mono) {
             self.expire_sessions(now);
         }
+        if self.will_at.is_some_and(|at| at <= now.mono) {
+            self.publish_due_wills(now);
+        }
+        self.expire_retained(now);
         self.look_at_queues(now);
     }
 

@@ -4,14 +4,15 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::exchange::{ExchangeIndex, Target};
+use super::exchange::{ExchangeIndex, exchange_of, share_number};
 use super::held::{Held, RETAINED, TAKER_CONNECTED};
 use super::ledger::Urgency;
 use super::loss::LossReason;
 #[cfg(feature = "mutations")]
 use super::mutation::{Mutation, is_made};
-use super::queue::{Entry, Overflow, QueueIndex, QueueKind, SubscribeOptions};
+use super::queue::{Entry, NEVER, Overflow, QueueIndex, QueueKind, SubscribeOptions};
 use super::rows::WindowChange;
+use super::shares::Match;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::ConnectionId;
 use crate::limits;
@@ -22,14 +23,20 @@ use crate::time::{Mono, Now};
 const DROPS_PER_PUBLISH_MAX: usize = 256;
 
 /// A message as an endpoint hands it over. The address is a valid topic name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Publish<'a> {
     pub address: &'a str,
     pub body: &'a [u8],
     pub assurance: Assurance,
     pub retain: bool,
+    /// As [`Message::properties`].
+    pub properties: &'a [u8],
+    /// How long it is worth delivering, milliseconds.
+    pub time_to_live_ms: Option<u64>,
     /// Who waits for the acknowledgement.
     pub connection: Option<ConnectionId>,
+    /// The publisher's session: its subscriptions may not want what it publishes itself.
+    pub session: Option<QueueIndex>,
 }
 
 /// What became of a publish.
@@ -41,13 +48,15 @@ pub struct Routed {
     pub queues: usize,
     /// One of them was full and refused it.
     pub refused: bool,
+    /// What became of the wish to keep it as the last known value, where it had one.
+    pub kept: Option<bool>,
 }
 
 impl Routed {
     /// Nothing was to be done.
     #[must_use]
     pub const fn nowhere() -> Self {
-        Self { gate: Gate::Open, queues: 0, refused: false }
+        Self { gate: Gate::Open, queues: 0, refused: false, kept: None }
     }
 }
 
@@ -84,7 +93,7 @@ impl Elision {
 impl Broker {
     /// Routes a message to every queue with a matching binding.
     pub fn publish(&mut self, now: Now, publish: Publish<'_>) -> Routed {
-        self.publish_message(now, message_of(now, publish), publish.connection)
+        self.publish_message(now, message_of(now, publish), publish.connection, publish.session)
     }
 
     /// Routes an exactly-once publish of a session, unless its identifier says that it was routed before.
@@ -100,7 +109,8 @@ impl Broker {
         let Some(queue) = self.queue_mut(session) else { return Routed::nowhere() };
         if !queue.publisher_window.insert(identifier) {
             let gate = if queue.durable { Gate::Batch(queue.window_batch) } else { Gate::Open };
-            return Routed { gate, ..Routed::nowhere() };
+            // Who wanted it was told the first time.
+            return Routed { gate, queues: 1, ..Routed::nowhere() };
         }
         let (id, durable) = (queue.id, queue.durable);
         queue.window_dirty.set(durable);
@@ -117,12 +127,12 @@ impl Broker {
     }
 
     /// The publisher releases the identifier of an exactly-once publish; the answer waits for the gate.
-    /// An identifier that is not known is answered all the same. [MQTT-4.3.3-2]
-    pub fn release_publish(&mut self, now: Now, session: QueueIndex, identifier: u16) -> Gate {
-        let Some(queue) = self.queue_mut(session) else { return Gate::Open };
+    /// An identifier that is not known is answered all the same, and told by false. [MQTT-4.3.3-2]
+    pub fn release_publish(&mut self, now: Now, session: QueueIndex, identifier: u16) -> (Gate, bool) {
+        let Some(queue) = self.queue_mut(session) else { return (Gate::Open, false) };
         let known = queue.publisher_window.remove(&identifier);
         if !queue.durable {
-            return Gate::Open;
+            return (Gate::Open, known);
         }
         if known {
             queue.window_dirty.set(true);
@@ -133,12 +143,12 @@ impl Broker {
             }
             #[cfg(feature = "mutations")]
             if is_made(Mutation::CompleteBeforeKept) {
-                return Gate::Open;
+                return (Gate::Open, true);
             }
-            return Gate::Batch(batch);
+            return (Gate::Batch(batch), true);
         }
         // A repeat: the release itself may still be on its way to flash.
-        Gate::Batch(queue.window_batch)
+        (Gate::Batch(queue.window_batch), false)
     }
 
     /// False when the session holds so many exactly-once publishes that `identifier` may not be one more.
@@ -155,8 +165,9 @@ impl Broker {
         now: Now,
         message: Message,
         connection: Option<ConnectionId>,
+        session: Option<QueueIndex>,
     ) -> Routed {
-        self.publish_to(now, ExchangeIndex::SHARED, message, &[], connection)
+        self.publish_counted(now, ExchangeIndex::SHARED, message, &[], connection, session)
     }
 
     /// Routes a message from an exchange, under its address and under those in `also`. Its acknowledgement, if
@@ -169,8 +180,22 @@ impl Broker {
         also: &[Box<str>],
         connection: Option<ConnectionId>,
     ) -> Routed {
+        self.publish_counted(now, exchange, message, also, connection, None)
+    }
+
+    fn publish_counted(
+        &mut self,
+        now: Now,
+        exchange: ExchangeIndex,
+        message: Message,
+        also: &[Box<str>],
+        connection: Option<ConnectionId>,
+        session: Option<QueueIndex>,
+    ) -> Routed {
         self.counters.published += 1;
+        self.publisher = session;
         let routed = self.route(now, exchange, message, also, connection);
+        self.publisher = None;
         if routed.queues == 0 {
             self.counters.unrouted += 1;
         }
@@ -195,8 +220,11 @@ impl Broker {
         let held = Held::new(message, &self.memory);
         let mut retained = Elision::NoDurableTaker;
         let mut retained_batch = None;
+        let mut kept = None;
         if held.message.retain {
+            let refused = self.counters.retained_refused;
             retained_batch = self.retain(now, &held, &mut retained);
+            kept = Some(self.counters.retained_refused == refused);
         }
         let (queues, refused, elision) = self.route_held(now, exchange, &held, also, &[]);
         let elision = match retained {
@@ -204,7 +232,7 @@ impl Broker {
             Elision::Likely | Elision::Unlikely => Elision::Unlikely,
         };
         let gate = self.gate(now, &held, elision, retained_batch, connection);
-        Routed { gate, queues, refused }
+        Routed { gate, queues, refused, kept }
     }
 
     /// Offers a message to every queue that it reaches from an exchange but those named in `avoid`. Answers how many
@@ -221,9 +249,9 @@ impl Broker {
         let mut refused = false;
         let matches = self.match_queues(exchange, &held.message, also);
         let mut queues = matches.len();
-        for (queue, options) in &matches {
+        for Match { queue, options, share } in &matches {
             if self.queue(*queue).is_some_and(|queue| queue.kind != QueueKind::Named) {
-                self.offer(now, *queue, held, *options, &mut elision);
+                self.offer(now, *queue, held, *options, *share, &mut elision);
                 continue;
             }
             if !avoid.is_empty() && self.queue(*queue).is_some_and(|queue| avoid.contains(&queue.name)) {
@@ -244,44 +272,53 @@ impl Broker {
 
     /// The queues that a message reaches from an exchange, each once with the best of its matching options.
     /// [MQTT-3.3.5-1]
-    fn match_queues(
-        &mut self,
-        exchange: ExchangeIndex,
-        message: &Message,
-        also: &[Box<str>],
-    ) -> Vec<(QueueIndex, SubscribeOptions)> {
+    fn match_queues(&mut self, exchange: ExchangeIndex, message: &Message, also: &[Box<str>]) -> Vec<Match> {
         self.publish_number += 1;
         let number = self.publish_number;
+        let publisher = self.publisher;
         let mut matches = std::mem::take(&mut self.matches);
         matches.clear();
         let queues = &mut self.queues;
-        let mut visit = |index: QueueIndex, options: SubscribeOptions, spared: bool| {
-            let Some(queue) = queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
-            if spared && queue.kind != QueueKind::Named {
+        let shared = &mut self.matching_shares;
+        let mut visit = |code: u32, options: SubscribeOptions, spared: bool| {
+            let index = QueueIndex(code);
+            let Some(queue) = queues.get_mut(code as usize).and_then(Option::as_mut) else {
+                if let Some(share) = share_number(code)
+                    && !spared
+                    && !shared.contains(&share)
+                {
+                    shared.push(share);
+                }
+                return;
+            };
+            if spared && queue.kind != QueueKind::Named || options.no_local && publisher == Some(index) {
                 return;
             }
             if queue.visit.0 == number {
-                if let Some((_, best)) = matches.get_mut(queue.visit.1 as usize) {
-                    best.assurance_max = best.assurance_max.max(options.assurance_max);
+                if let Some(best) = matches.get_mut(queue.visit.1 as usize) {
+                    best.options.merge(options);
                 }
                 return;
             }
             queue.visit = (number, u32::try_from(matches.len()).unwrap_or(u32::MAX));
-            matches.push((index, options));
+            matches.push(Match { queue: index, options, share: 0 });
         };
         let work = &mut self.exchange_work;
         if exchange == ExchangeIndex::SHARED && also.is_empty() && !message.address.starts_with('$') {
-            self.index.matches(&message.address, &mut |code, options| match Target::from_code(code) {
-                Target::Queue(index) => visit(index, options, false),
-                Target::Exchange(next) => work.push(next),
+            self.index.matches(&message.address, &mut |code, options| match exchange_of(code) {
+                None => visit(code, options, false),
+                Some(next) => work.push(next),
             });
         } else if let Some(delay_queue) = self.exchanges.delays(exchange, message) {
-            visit(delay_queue, SubscribeOptions { assurance_max: Assurance::ExactlyOnce }, false);
+            visit(delay_queue.0, SubscribeOptions::new(Assurance::ExactlyOnce), false);
         } else {
             work.push(exchange);
         }
         if !work.is_empty() {
             self.exchanges.matches(&self.index, work, message, also, &mut visit);
+        }
+        while let Some(share) = self.matching_shares.pop() {
+            self.match_share(share, number, message.assurance, &mut matches);
         }
         matches
     }
@@ -293,6 +330,7 @@ impl Broker {
         index: QueueIndex,
         held: &Rc<Held>,
         options: SubscribeOptions,
+        share: u32,
         elision: &mut Elision,
     ) {
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
@@ -301,6 +339,7 @@ impl Broker {
             return;
         }
         let assurance = held.message.assurance.min(options.assurance_max);
+        let expires_at = expiry(now.mono, held);
         if assurance == Assurance::AtMostOnce {
             // Neither kept for an offline session nor queued behind a full output.
             if let Some(consumer) = queue.consumer {
@@ -316,7 +355,9 @@ impl Broker {
                         consumer: 0,
                         held: Rc::clone(held),
                         assurance,
-                        retained: false,
+                        retained: options.retain_as_published && held.message.retain,
+                        identifier: options.identifier,
+                        expires_at,
                         redelivered: false,
                         returns: 0,
                     }));
@@ -325,13 +366,24 @@ impl Broker {
             return;
         }
         let connected = queue.consumer.is_some();
-        let entry = Entry::new(Rc::clone(held), assurance);
+        let entry = Entry {
+            as_published: options.retain_as_published && held.message.retain,
+            identifier: options.identifier,
+            share,
+            order: self.publish_number,
+            expires_at,
+            ..Entry::new(Rc::clone(held), assurance)
+        };
         if queue.durable {
-            let flags = assurance.code() | if connected { TAKER_CONNECTED } else { 0 };
+            let flags = entry.taker_flags() | if connected { TAKER_CONNECTED } else { 0 };
             self.ledger.add_taker(held, queue.id, flags);
         }
         queue.charge(&entry);
         queue.ready.push_back(entry);
+        if expires_at != NEVER {
+            self.look_later(now.mono, index, expires_at);
+        }
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         self.counters.queued += 1;
         let (durable, fast) = (queue.durable, queue.settle_us < self.elision_window_us());
         self.dispatch(now, index);
@@ -410,7 +462,7 @@ impl Broker {
         }
         self.ledger.add_taker(held, RETAINED, held.message.assurance.code());
         *elision = elision.with(false);
-        if let Some(old) = self.retained.set(held) {
+        if let Some(old) = self.retained.set(held, expiry(now.mono, held)) {
             self.unretain(now.mono, &old);
         }
         if held.message.assurance == Assurance::AtMostOnce {
@@ -419,7 +471,7 @@ impl Broker {
         Some(self.ledger.open_batch())
     }
 
-    fn unretain(&mut self, now: Mono, old: &Rc<Held>) {
+    pub(super) fn unretain(&mut self, now: Mono, old: &Rc<Held>) {
         if self.ledger.unretain(now, old)
             && let Some(connection) = old.waiter.get()
         {
@@ -499,6 +551,12 @@ impl Broker {
     }
 }
 
+/// When a message that is taken now is worth nothing any more.
+pub(super) fn expiry(now: Mono, held: &Held) -> Mono {
+    let lasts_ms = held.message.time_to_live_ms;
+    lasts_ms.map_or(NEVER, |ms| Mono(now.0.saturating_add(ms.saturating_mul(1000)).min(NEVER.0 - 1)))
+}
+
 fn message_of(now: Now, publish: Publish<'_>) -> Message {
     Message {
         address: publish.address.into(),
@@ -507,6 +565,12 @@ fn message_of(now: Now, publish: Publish<'_>) -> Message {
         retain: publish.retain,
         received_at: now.wall,
         received_trusted: now.wall_trusted,
+        properties: if publish.properties.is_empty() {
+            Bytes::new()
+        } else {
+            Bytes::copy_from_slice(publish.properties)
+        },
+        time_to_live_ms: publish.time_to_live_ms,
         ..Message::default()
     }
 }

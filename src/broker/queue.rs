@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use super::allowance::Kept;
-use super::held::{Held, TAKER_CONNECTED, TAKER_RETAIN};
+use super::held::{Held, TAKER_AS_PUBLISHED, TAKER_CONNECTED, TAKER_RETAIN, TAKER_SHARED};
 use super::named::Named;
 use crate::ids::{BatchNumber, ConnectionId, QueueId, RowKey};
 use crate::message::Assurance;
@@ -38,11 +38,40 @@ pub struct QueueBounds {
 }
 
 /// What a subscription asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SubscribeOptions {
     /// The most that deliveries of this subscription promise.
     pub assurance_max: Assurance,
+    /// What the subscriber itself publishes is not delivered.
+    pub no_local: bool,
+    /// Messages keep the retain mark that their publisher gave them.
+    pub retain_as_published: bool,
+    /// Comes with each message that the subscription brings; 0 is none.
+    pub identifier: u32,
 }
+
+impl SubscribeOptions {
+    /// Without further wishes.
+    #[must_use]
+    pub const fn new(assurance_max: Assurance) -> Self {
+        Self { assurance_max, no_local: false, retain_as_published: false, identifier: 0 }
+    }
+
+    /// What holds for a message that two subscriptions of one queue bring, which is delivered once.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.assurance_max = self.assurance_max.max(other.assurance_max);
+        self.retain_as_published |= other.retain_as_published;
+        self.identifier = match (self.identifier, other.identifier) {
+            (one, 0) => one,
+            (0, one) => one,
+            (one, another) if one == another => one,
+            _ => SEVERAL_IDENTIFIERS,
+        };
+    }
+}
+
+/// Stands for the identifiers of all subscriptions that match a message: they are looked up when it is delivered.
+pub const SEVERAL_IDENTIFIERS: u32 = u32::MAX;
 
 /// What a queue is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -102,9 +131,16 @@ pub(super) struct Entry {
     /// The queue held the same message already when this copy joined. Flash knows one claim of a queue on a row, so
     /// this copy waits until the other is settled: two tags for one row could not be told apart after a restart.
     pub twin: bool,
+    /// It is handed over with its publisher's retain mark.
+    pub as_published: bool,
     /// Times that it was handed out and came back.
     pub returns: u16,
-    /// Its place among the messages of a named queue, which it keeps when it comes back.
+    /// The subscription that brought it: its identifier, 0 for none, or [`SEVERAL_IDENTIFIERS`].
+    pub identifier: u32,
+    /// The shared subscription that brought it, which has other members; 0 for none.
+    pub share: u32,
+    /// Its place among the messages of a queue, which it keeps when it comes back; in a session's the number of the
+    /// publish that brought it.
     pub order: u64,
     /// When it is worth nothing any more, or when it is due in a queue that delays. The end of time: never.
     pub expires_at: Mono,
@@ -126,7 +162,10 @@ impl Entry {
             redelivered: false,
             joined: false,
             twin: false,
+            as_published: false,
             returns: 0,
+            identifier: 0,
+            share: 0,
             order: 0,
             expires_at: NEVER,
         }
@@ -145,6 +184,12 @@ impl Entry {
         }
         if self.redelivered {
             flags |= TAKER_CONNECTED;
+        }
+        if self.as_published {
+            flags |= TAKER_AS_PUBLISHED;
+        }
+        if self.share != 0 {
+            flags |= TAKER_SHARED;
         }
         flags
     }
@@ -188,6 +233,9 @@ pub(super) struct Consumer {
     /// Its output is full: nothing is handed over until it drains.
     pub blocked: bool,
 }
+
+/// A session that never expires by its client's wish.
+pub const EXPIRY_NEVER: u32 = u32::MAX;
 
 /// Tags are handed out from 1 to this: MQTT's packet identifiers have 16 bits.
 pub(super) const TAG_MAX: u32 = 65_535;
@@ -234,6 +282,12 @@ pub(super) struct Queue {
     pub window_dirty: Cell<bool>,
     /// When the session lost its connection.
     pub detached: Option<Stamp>,
+    /// Seconds for which the session waits for its client; [`EXPIRY_NEVER`] as long as the operator allows.
+    pub expiry_s: u32,
+    /// What was in flight to the last connection may not all have been sent again.
+    pub resending: bool,
+    /// When it is looked over for messages that have expired.
+    pub look_at: Option<Mono>,
     /// It was connected when the gateway last stopped without saying so.
     pub was_connected: bool,
     /// At-least-once messages up to this key may have been sent to the session's client. Its record says so, as a row
@@ -280,6 +334,9 @@ impl Queue {
             record_batch: BatchNumber(0),
             window_dirty: Cell::new(false),
             detached: None,
+            expiry_s: EXPIRY_NEVER,
+            resending: false,
+            look_at: None,
             was_connected: false,
             sent_up_to: RowKey(0),
             settle_us: 0,

@@ -7,15 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::collection::UNBOUNDED;
-use super::held::{Held, RETAINED, Stage, TAKER_CONNECTED, TAKER_RETAIN, Taker, TakerSet};
+use super::held::{
+    Held, RETAINED, Stage, TAKER_AS_PUBLISHED, TAKER_CONNECTED, TAKER_RETAIN, TAKER_SHARED, Taker, TakerSet,
+};
 #[cfg(feature = "mutations")]
 use super::mutation::{Mutation, is_made};
 use super::named::Named;
-use super::queue::{Entry, Flight, InFlight, NEVER, Queue, QueueIndex, QueueKind, Releasing};
+use super::queue::{
+    Entry, Flight, InFlight, NEVER, Queue, QueueIndex, QueueKind, Releasing, SEVERAL_IDENTIFIERS,
+};
 use super::rows::{self, RecordKey, RowKind, SessionRecord, Settled, StoredChange};
 use super::topology_rows::{BindingRecord, ExchangeRecord, QueueRecord};
 use super::will::Will;
-use super::{Broker, LossReason, Policy, ledger, mqtt_levels};
+use super::{Broker, LossReason, Policy, ledger};
 use crate::ids::{BatchNumber, QueueId, RowKey};
 use crate::message::{Assurance, Message};
 use crate::store::batch::Place;
@@ -156,10 +160,9 @@ impl Recovered {
         summary.retained = broker.retained.len();
         summary.wills = wills.len();
         for (number, will) in wills {
-            broker.keeps_will(&will.message);
-            broker.wills.insert(number, will);
-            broker.publish_will(now, super::WillNumber(number));
+            broker.recover_will(now, number, will);
         }
+        broker.end_unkept_sessions(now);
         (broker, summary)
     }
 
@@ -302,7 +305,7 @@ impl Recovered {
         }
         for (address, held) in newest {
             debug_assert_eq!(*address, *held.message.address);
-            broker.retained.set(&held);
+            broker.retained.set(&held, remaining(now, super::publish::expiry(now.mono, &held), &held));
         }
         self.recover_marks(broker);
         for (queue, entries) in entries {
@@ -378,7 +381,12 @@ impl Recovered {
                 (place, key)
             });
         }
-        for entry in entries {
+        let identified = queue.subscriptions.values().any(|options| options.identifier != 0);
+        let mut first_expiry = NEVER;
+        for mut entry in entries {
+            entry.identifier = if identified { SEVERAL_IDENTIFIERS } else { 0 };
+            entry.expires_at = remaining(now, super::publish::expiry(now.mono, &entry.held), &entry.held);
+            first_expiry = first_expiry.min(entry.expires_at);
             if entry.joined {
                 queue.joins.set(true);
             }
@@ -389,6 +397,10 @@ impl Recovered {
                 queue.ready.push_back(entry);
             }
         }
+        if first_expiry != NEVER {
+            broker.look_later(now.mono, index, first_expiry);
+        }
+        broker.recover_shares(index);
     }
 
     fn is_settled(&self, queue: QueueId, key: RowKey) -> bool {
@@ -469,20 +481,18 @@ fn recover_session(broker: &mut Broker, now: Now, id: QueueId, content: &[u8]) -
     queue.detached = Some(record.detached.unwrap_or_else(|| Stamp::new(now, broker.boot)));
     let was_connected = record.detached.is_none();
     queue.was_connected = was_connected;
-    for (filter, assurance) in &record.subscriptions {
-        queue.subscriptions.insert(filter.clone(), SessionRecord::subscribe_options(*assurance));
-    }
+    queue.expiry_s = record.expiry_s;
+    queue.subscriptions.extend(record.subscriptions.iter().cloned());
     let index = broker.insert(queue);
-    for (filter, assurance) in &record.subscriptions {
-        let options = SessionRecord::subscribe_options(*assurance);
-        broker.index.insert(mqtt_levels(filter), index.0, options);
+    for (filter, options) in &record.subscriptions {
+        broker.index_filter(index, filter, *options);
         broker.keeps_filter(index, filter);
         broker.system_subscriptions += usize::from(super::session::is_system(filter));
     }
     if was_connected {
         broker.ledger.touch_soon(now.mono, RecordKey::Session(id));
     }
-    broker.expire_later(now.mono, std::time::Duration::MAX);
+    broker.expire_in(now.mono, std::time::Duration::ZERO);
     Some(())
 }
 
@@ -501,11 +511,11 @@ fn recover_collection(broker: &mut Broker, id: QueueId, name: Box<str>) -> Optio
 
 /// Takes the time that surely passed since the message came off its time to live: only a difference of the wall clock
 /// that is plausible counts, so that nothing expires early.
-fn remaining(now: Now, expires_at: Mono, entry: &Entry) -> Mono {
-    if expires_at == NEVER || !now.wall_trusted || !entry.held.message.received_trusted {
+fn remaining(now: Now, expires_at: Mono, held: &Held) -> Mono {
+    if expires_at == NEVER || !now.wall_trusted || !held.message.received_trusted {
         return expires_at;
     }
-    match now.wall.0.checked_sub(entry.held.message.received_at.0) {
+    match now.wall.0.checked_sub(held.message.received_at.0) {
         Some(passed_ms) if passed_ms <= PLAUSIBLE_MS => {
             Mono(expires_at.0.saturating_sub(passed_ms.saturating_mul(1000)).max(now.mono.0))
         }
@@ -531,6 +541,9 @@ fn entry(held: &Rc<Held>, flags: u8, joined: bool) -> Entry {
     Entry {
         retained: flags & TAKER_RETAIN != 0,
         redelivered: flags & TAKER_CONNECTED != 0,
+        as_published: flags & TAKER_AS_PUBLISHED != 0,
+        // Which one is found out when the sessions are there.
+        share: u32::from(flags & TAKER_SHARED != 0),
         joined,
         ..Entry::new(Rc::clone(held), Assurance::from_code(flags & 0x03).unwrap_or(Assurance::AtLeastOnce))
     }
@@ -642,7 +655,8 @@ impl Broker {
             let Some(named) = &mut queue.named else { return };
             entry.redelivered = true;
             entry.returns = named.returned.remove(&entry.held.place.get().key).unwrap_or(0);
-            entry.expires_at = remaining(now, super::sharing::expiry(now.mono, named, &entry.held), &entry);
+            entry.expires_at =
+                remaining(now, super::sharing::expiry(now.mono, named, &entry.held), &entry.held);
             queue.messages += 1;
             queue.bytes += entry.charge();
             if named.delays.is_some() {

@@ -1,16 +1,22 @@
 //! Last known values: one message for each address, found by pattern.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::held::Held;
+use super::queue::NEVER;
 use crate::ids::BatchNumber;
+use crate::time::Mono;
 
 /// The values, in the order of their addresses: a pattern's literal beginning limits the walk.
 #[derive(Debug, Default)]
 pub(super) struct Retained {
     values: BTreeMap<Box<str>, Rc<Held>>,
+    /// When the values that do not last are worth nothing any more, by address and in order.
+    expiries: BTreeMap<Box<str>, Mono>,
+    expiring: BTreeSet<(Mono, Box<str>)>,
     bytes: u64,
     /// Batches on their way to flash that delete a value: until then a cut would bring it back.
     deletions: BTreeMap<Box<str>, BatchNumber>,
@@ -30,8 +36,13 @@ impl Retained {
     }
 
     /// Sets the value of the message's address; answers the one that it replaces.
-    pub fn set(&mut self, held: &Rc<Held>) -> Option<Rc<Held>> {
+    pub fn set(&mut self, held: &Rc<Held>, expires_at: Mono) -> Option<Rc<Held>> {
         self.bytes += held.message.charge() as u64;
+        self.lasts(&held.message.address);
+        if expires_at != NEVER {
+            self.expiries.insert(held.message.address.clone(), expires_at);
+            self.expiring.insert((expires_at, held.message.address.clone()));
+        }
         let old = self.values.insert(held.message.address.clone(), Rc::clone(held));
         if let Some(old) = &old {
             self.bytes -= old.message.charge() as u64;
@@ -42,8 +53,32 @@ impl Retained {
     /// Forgets the value of `address`.
     pub fn remove(&mut self, address: &str) -> Option<Rc<Held>> {
         let old = self.values.remove(address)?;
+        self.lasts(address);
         self.bytes -= old.message.charge() as u64;
         Some(old)
+    }
+
+    /// When the value of `address` expires.
+    pub fn expires_at(&self, address: &str) -> Mono {
+        self.expiries.get(address).copied().unwrap_or(NEVER)
+    }
+
+    /// When the first value expires.
+    pub fn next_expiry(&self) -> Option<Mono> {
+        // Late enough that many cost one look.
+        self.expiring.first().map(|(at, _)| *at + Duration::from_secs(1))
+    }
+
+    /// The address of a value that has expired by `now`.
+    pub fn expired(&self, now: Mono) -> Option<Box<str>> {
+        self.expiring.first().filter(|(at, _)| *at <= now).map(|(_, address)| address.clone())
+    }
+
+    /// What is known of the expiry of `address` is forgotten.
+    fn lasts(&mut self, address: &str) {
+        if let Some((address, at)) = self.expiries.remove_entry(address) {
+            self.expiring.remove(&(at, address));
+        }
     }
 
     /// The value of `address` was deleted, and `batch` will say so.
@@ -94,7 +129,7 @@ fn literal_beginning(filter: &str) -> &str {
 }
 
 /// [MQTT-4.7.1-1 to 3], [MQTT-4.7.2-1]
-fn matches(filter: &str, address: &str) -> bool {
+pub(super) fn matches(filter: &str, address: &str) -> bool {
     if address.starts_with('$') && filter.starts_with(['+', '#']) {
         return false;
     }
@@ -139,7 +174,7 @@ mod tests {
         let addresses = ["a", "a/b", "a/b/c", "a/bc", "ab", "$SYS/x", "/", "/a", "b/x/c"];
         let mut retained = Retained::default();
         for address in addresses {
-            assert!(retained.set(&held(address)).is_none());
+            assert!(retained.set(&held(address), NEVER).is_none());
         }
         for filter in
             ["#", "+", "a/#", "a", "a/b", "a/+", "+/b", "$SYS/#", "a/+/c", "+/+/c", "/+", "+/#", "ab/#"]

@@ -3,7 +3,7 @@
 //! Every reader answers `None` for bytes that are not such a row; recovery counts and skips them.
 
 use super::held::{RETAINED, Taker};
-use super::queue::{Entry, Queue, QueueKind, SubscribeOptions};
+use super::queue::{EXPIRY_NEVER, Entry, Queue, QueueKind, SubscribeOptions};
 use super::will::Will;
 use crate::ids::{QueueId, RowKey};
 use crate::message::record::{Reader, put_bytes, put_integer, put_message, read_message};
@@ -388,18 +388,20 @@ pub(super) fn read_record(body: &[u8]) -> Option<(RecordKey, Option<&[u8]>)> {
 }
 
 /// A session, or another queue, as its record holds it: kind (byte), name, and what follows in [`SessionRecord::put`].
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SessionRecord {
     pub kind: QueueKind,
     pub name: Box<str>,
     pub detached: Option<Stamp>,
-    pub subscriptions: Vec<(Box<str>, Assurance)>,
+    pub subscriptions: Vec<(Box<str>, SubscribeOptions)>,
     pub publisher_window: Vec<u16>,
     pub releasing: Vec<u32>,
     /// Tags of exactly-once deliveries and the rows they name.
     pub tagged: Vec<(u32, RowKey)>,
     /// See [`Queue::sent_up_to`]; 0 in records that end before it.
     pub sent_up_to: RowKey,
+    /// Seconds for which it waits for its client.
+    pub expiry_s: u32,
 }
 
 impl SessionRecord {
@@ -417,11 +419,12 @@ impl SessionRecord {
             kind: queue.kind,
             name: queue.name.clone(),
             detached: queue.detached,
-            subscriptions: kept.map(|(f, o)| (f.clone(), o.assurance_max)).collect(),
+            subscriptions: kept.map(|(f, o)| (f.clone(), *o)).collect(),
             publisher_window: queue.publisher_window.iter().copied().collect(),
             releasing: queue.releasing.iter().map(|r| r.tag).collect(),
             tagged,
             sent_up_to: queue.sent_up_to,
+            expiry_s: queue.expiry_s,
         }
     }
 
@@ -430,9 +433,9 @@ impl SessionRecord {
         put_bytes(out, self.name.as_bytes());
         put_stamp(out, self.detached);
         put_integer(out, self.subscriptions.len() as u64);
-        for (filter, assurance) in &self.subscriptions {
+        for (filter, options) in &self.subscriptions {
             put_bytes(out, filter.as_bytes());
-            out.push(assurance.code());
+            put_options(out, *options);
         }
         put_integer(out, self.publisher_window.len() as u64);
         for identifier in &self.publisher_window {
@@ -448,16 +451,28 @@ impl SessionRecord {
             put_integer(out, key.0);
         }
         put_integer(out, self.sent_up_to.0);
+        if self.expiry_s != EXPIRY_NEVER {
+            put_integer(out, u64::from(self.expiry_s));
+        }
     }
 
     pub fn read(content: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(content);
         let kind = QueueKind::from_code(reader.byte()?)?;
-        let mut record = Self { kind, name: reader.string()?.into(), ..Self::default() };
-        record.detached = read_stamp(&mut reader)?;
+        let mut record = Self {
+            kind,
+            name: reader.string()?.into(),
+            detached: read_stamp(&mut reader)?,
+            subscriptions: Vec::new(),
+            publisher_window: Vec::new(),
+            releasing: Vec::new(),
+            tagged: Vec::new(),
+            sent_up_to: RowKey(0),
+            expiry_s: EXPIRY_NEVER,
+        };
         for _ in 0..reader.integer()? {
             let filter = reader.string()?.into();
-            record.subscriptions.push((filter, Assurance::from_code(reader.byte()?)?));
+            record.subscriptions.push((filter, read_options(&mut reader)?));
         }
         for _ in 0..reader.integer()? {
             record.publisher_window.push(u16::try_from(reader.integer()?).ok()?);
@@ -471,12 +486,44 @@ impl SessionRecord {
         if !reader.is_empty() {
             record.sent_up_to = RowKey(reader.integer()?);
         }
+        if !reader.is_empty() {
+            record.expiry_s = reader.integer32()?;
+        }
         reader.is_empty().then_some(record)
     }
+}
 
-    pub fn subscribe_options(assurance: Assurance) -> SubscribeOptions {
-        SubscribeOptions { assurance_max: assurance }
+const OPTION_NO_LOCAL: u8 = 0x04;
+const OPTION_AS_PUBLISHED: u8 = 0x08;
+const OPTION_IDENTIFIER: u8 = 0x10;
+
+// Options of a subscription: bits 0-1 assurance, bit 2 no local, bit 3 retain as published, bit 4 an identifier follows
+// (integer).
+
+fn put_options(out: &mut Vec<u8>, options: SubscribeOptions) {
+    let there = |there: bool, flag: u8| if there { flag } else { 0 };
+    out.push(
+        options.assurance_max.code()
+            | there(options.no_local, OPTION_NO_LOCAL)
+            | there(options.retain_as_published, OPTION_AS_PUBLISHED)
+            | there(options.identifier != 0, OPTION_IDENTIFIER),
+    );
+    if options.identifier != 0 {
+        put_integer(out, u64::from(options.identifier));
     }
+}
+
+fn read_options(reader: &mut Reader<'_>) -> Option<SubscribeOptions> {
+    let flags = reader.byte()?;
+    if flags & !(0x03 | OPTION_NO_LOCAL | OPTION_AS_PUBLISHED | OPTION_IDENTIFIER) != 0 {
+        return None;
+    }
+    Some(SubscribeOptions {
+        assurance_max: Assurance::from_code(flags & 0x03)?,
+        no_local: flags & OPTION_NO_LOCAL != 0,
+        retain_as_published: flags & OPTION_AS_PUBLISHED != 0,
+        identifier: if flags & OPTION_IDENTIFIER != 0 { reader.integer32()? } else { 0 },
+    })
 }
 
 fn put_stamp(out: &mut Vec<u8>, stamp: Option<Stamp>) {
@@ -507,17 +554,35 @@ fn read_stamp(reader: &mut Reader<'_>) -> Option<Option<Stamp>> {
     }))
 }
 
-// Will: client identifier, then the message.
+// Will: client identifier, then the message. One with a delay has, before that, an empty client identifier, 0xff, the
+// delay (integer, seconds) and the stamp since when it waits.
+
+const DELAYED_WILL: u8 = 0xff;
 
 pub(super) fn put_will(out: &mut Vec<u8>, will: &Will) {
+    if will.delay_s != 0 {
+        put_bytes(out, b"");
+        out.push(DELAYED_WILL);
+        put_integer(out, u64::from(will.delay_s));
+        put_stamp(out, will.waits_since);
+    }
     put_bytes(out, will.client.as_bytes());
     put_message(out, &will.message);
 }
 
 pub(super) fn read_will(content: &[u8]) -> Option<Will> {
     let mut reader = Reader::new(content);
-    let client = reader.string()?.into();
-    Some(Will { client, message: read_message(&mut reader)? })
+    let mut client = reader.string()?;
+    let (mut delay_s, mut waits_since) = (0, None);
+    if client.is_empty() {
+        if reader.byte()? != DELAYED_WILL {
+            return None;
+        }
+        delay_s = reader.integer32()?;
+        waits_since = read_stamp(&mut reader)?;
+        client = reader.string()?;
+    }
+    Some(Will { client: client.into(), message: read_message(&mut reader)?, delay_s, waits_since })
 }
 
 /// The pseudo queue of last known values is never a queue's own id.

@@ -7,15 +7,16 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::held::TAKER_RETAIN;
+use super::held::{Held, TAKER_RETAIN};
 use super::ledger::Urgency;
 use super::loss::LossReason;
-use super::queue::{Consumer, Entry, Flight, Queue, QueueBounds, QueueIndex, QueueKind, SubscribeOptions};
+use super::queue::{
+    Consumer, EXPIRY_NEVER, Entry, Flight, Queue, QueueBounds, QueueIndex, QueueKind, SubscribeOptions,
+};
 use super::rows::RecordKey;
-use super::will::{Will, WillNumber};
-use super::{Broker, Event, Gate, mqtt_levels};
-use crate::ids::ConnectionId;
-use crate::message::{Assurance, Message};
+use super::{Broker, Event, Gate};
+use crate::ids::{ConnectionId, QueueId};
+use crate::message::Assurance;
 use crate::time::{Mono, Now, Stamp};
 
 /// No session expires sooner after a start, or the expiry itself when that is shorter: that its client was connected
@@ -25,10 +26,38 @@ const EXPIRY_GRACE: Duration = Duration::from_mins(10);
 /// Sessions are looked over for expiry at most this often.
 const EXPIRY_PRECISION: Duration = Duration::from_secs(1);
 
+/// How a client opens its session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionTerms {
+    /// What there is of the session ends first.
+    pub clean_start: bool,
+    /// Seconds for which the session outlives its connection: 0 ends it at once, [`EXPIRY_NEVER`] is as long as the
+    /// operator allows.
+    pub expiry_s: u32,
+}
+
+impl SessionTerms {
+    /// As MQTT before version 5 has it: a clean session ends with its connection, and another one never.
+    #[must_use]
+    pub const fn clean(clean: bool) -> Self {
+        Self { clean_start: clean, expiry_s: if clean { 0 } else { EXPIRY_NEVER } }
+    }
+}
+
+/// Which last known values a subscription brings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replay {
+    Always,
+    /// Only when the subscription was not there before.
+    IfNew,
+    Never,
+}
+
 /// A session that is open for a connection.
 #[derive(Clone, Debug)]
 pub struct Opened {
     pub queue: QueueIndex,
+    pub id: QueueId,
     /// There was a session, and it goes on. [MQTT-3.2.2-2]
     pub present: bool,
     /// What the reply waits for: a session that is created or ended must be on flash.
@@ -51,8 +80,8 @@ impl fmt::Display for SessionRefused {
 }
 
 impl Broker {
-    /// Opens the session `name` for `connection`: resumes the one that is there, or begins a new one when `clean` or
-    /// when there is none. A session of a clean connection ends with it. Messages flow from [`Broker::attach`] on.
+    /// Opens the session `name` for `connection`: resumes the one that is there, or begins a new one when the terms say
+    /// so or when there is none. Messages flow from [`Broker::attach`] on.
     ///
     /// # Errors
     /// When there are too many sessions.
@@ -60,19 +89,19 @@ impl Broker {
         &mut self,
         now: Now,
         name: &str,
-        clean: bool,
+        terms: SessionTerms,
         connection: ConnectionId,
     ) -> Result<Opened, SessionRefused> {
         let mut gate = Gate::Open;
         if let Some(index) = self.sessions.get(name).copied() {
             self.displace(now, index);
-            // Displacing ends a clean session.
+            // Displacing ends a session that does not outlive its connection.
             if let Some(queue) = self.queue_mut(index)
                 && *queue.name == *name
                 && self.sessions.get(name) == Some(&index)
             {
-                if !clean {
-                    return Ok(self.resume(now, index, connection));
+                if !terms.clean_start {
+                    return Ok(self.resume(now, index, connection, terms.expiry_s));
                 }
                 self.discard(index);
                 self.end(now, index, Urgency::Now);
@@ -87,17 +116,52 @@ impl Broker {
             return Err(SessionRefused::TooMany);
         }
         let id = self.ledger.queue_id();
-        let mut queue = Queue::new(id, name.into(), !clean, self.bounds_of(name));
+        let durable = terms.expiry_s > 0;
+        let mut queue = Queue::new(id, name.into(), durable, self.bounds_of(name));
         queue.owner = Some(connection);
+        queue.expiry_s = terms.expiry_s;
         let index = self.insert(queue);
-        if !clean {
+        if durable {
             let batch = self.ledger.touch(now.mono, RecordKey::Session(id), Urgency::Now);
             if let Some(queue) = self.queue_mut(index) {
                 queue.record_batch = batch;
             }
             gate = Gate::Batch(batch);
         }
-        Ok(Opened { queue: index, present: false, gate })
+        Ok(Opened { queue: index, id, present: false, gate })
+    }
+
+    /// How long the operator lets a session wait for its client, at most; `None` is for ever.
+    #[must_use]
+    pub const fn session_expiry_max(&self) -> Option<Duration> {
+        self.policy.session_expiry_max
+    }
+
+    /// False when no last known values are kept.
+    #[must_use]
+    pub const fn retains(&self) -> bool {
+        self.policy.retained_max > 0
+    }
+
+    /// The client changes how long its session waits for it. A session that ends with its connection stays so.
+    pub fn set_session_expiry(&mut self, index: QueueIndex, expiry_s: u32) {
+        if let Some(queue) = self.queue_mut(index).filter(|queue| queue.durable) {
+            queue.expiry_s = expiry_s;
+        }
+    }
+
+    /// Identifiers of all subscriptions of a session that match `address`.
+    pub fn subscription_identifiers<'a>(
+        &'a self,
+        index: QueueIndex,
+        address: &'a str,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let subscriptions = self.queue(index).into_iter().flat_map(|queue| &queue.subscriptions);
+        let with = subscriptions.filter(|(_, options)| options.identifier != 0);
+        let matching = with.filter(move |(filter, _)| {
+            super::retained::matches(super::shares::shared_filter(filter).unwrap_or(filter), address)
+        });
+        matching.map(|(_, options)| options.identifier)
     }
 
     /// The connection's reply has left: what waited is delivered, first what was in flight before.
@@ -108,6 +172,7 @@ impl Broker {
         }
         queue.consumer = Some(Consumer { connection, credit_max, blocked: false });
         self.redeliver(now, index);
+        self.share_arrives(now, index);
         self.dispatch(now, index);
     }
 
@@ -120,7 +185,7 @@ impl Broker {
         }
         queue.owner = None;
         queue.consumer = None;
-        if !queue.durable {
+        if !queue.durable || queue.expiry_s == 0 {
             self.discard(index);
             self.end(now, index, Urgency::Now);
             return;
@@ -134,7 +199,10 @@ impl Broker {
         queue.detached = Some(Stamp::new(now, boot));
         let record = RecordKey::Session(queue.id);
         self.ledger.touch_soon(now.mono, record);
-        self.expire_later(now.mono, Duration::ZERO);
+        if let Some(expiry) = self.expiry_of(index) {
+            self.expire_in(now.mono, expiry);
+        }
+        self.share_moves_on(now, index);
     }
 
     /// Subscribes, or changes a subscription, and delivers the last known values that match. [MQTT-3.8.4-3]
@@ -145,6 +213,7 @@ impl Broker {
         index: QueueIndex,
         filter: &str,
         options: SubscribeOptions,
+        replay: Replay,
     ) -> Gate {
         let Some(queue) = self.queue_mut(index) else { return Gate::Open };
         let old = queue.subscriptions.insert(filter.into(), options);
@@ -155,7 +224,7 @@ impl Broker {
         }
         let Some(queue) = self.queue(index) else { return Gate::Open };
         let (id, durable) = (queue.id, queue.durable);
-        self.index.insert(mqtt_levels(filter), index.0, options);
+        self.index_filter(index, filter, options);
         let mut gate = Gate::Open;
         if durable {
             if changed {
@@ -170,16 +239,23 @@ impl Broker {
         if super::mutation::is_made(super::mutation::Mutation::SubscribeBeforeKept) {
             gate = Gate::Open;
         }
-        self.replay_retained(now, index, filter, options);
+        if super::shares::shared_filter(filter).is_some() {
+            if old.is_none() && self.queue(index).is_some_and(|queue| queue.consumer.is_some()) {
+                self.share_arrives(now, index);
+            }
+        } else if replay == Replay::Always || replay == Replay::IfNew && old.is_none() {
+            self.replay_retained(now, index, filter, options);
+        }
         gate
     }
 
-    /// Ends a subscription; messages that it brought stay. The reply waits for the gate.
-    pub fn unsubscribe(&mut self, now: Now, index: QueueIndex, filter: &str) -> Gate {
-        let Some(queue) = self.queue_mut(index) else { return Gate::Open };
+    /// Ends a subscription; messages that it brought stay. The reply waits for the gate. False when there was none.
+    pub fn unsubscribe(&mut self, now: Now, index: QueueIndex, filter: &str) -> (Gate, bool) {
+        let Some(queue) = self.queue_mut(index) else { return (Gate::Open, false) };
         let (id, durable) = (queue.id, queue.durable);
-        if queue.subscriptions.remove(filter).is_some() {
-            self.index.remove(mqtt_levels(filter), index.0);
+        let existed = queue.subscriptions.remove(filter).is_some();
+        if existed {
+            self.unindex_filter(index, filter);
             self.drops_filter(index, filter);
             self.system_subscriptions -= usize::from(is_system(filter));
             if durable {
@@ -189,40 +265,11 @@ impl Broker {
                 }
             }
         }
-        match self.queue(index) {
+        let gate = match self.queue(index) {
             Some(queue) if durable => Gate::Batch(queue.record_batch),
             _ => Gate::Open,
-        }
-    }
-
-    /// Registers a connected client's will. One that matters after a power cut is on flash within a batch.
-    pub fn set_will(&mut self, now: Now, client: &str, message: Message) -> WillNumber {
-        let number = self.next_will;
-        self.next_will += 1;
-        let durable = message.retain || message.assurance != Assurance::AtMostOnce;
-        self.keeps_will(&message);
-        self.wills.insert(number, Will { client: client.into(), message });
-        if durable {
-            self.ledger.touch(now.mono, RecordKey::Will(number), Urgency::Now);
-        }
-        WillNumber(number)
-    }
-
-    /// The client took leave: its will is forgotten. [MQTT-3.1.2-10]
-    pub fn forget_will(&mut self, now: Now, number: WillNumber) {
-        if let Some(will) = self.wills.remove(&number.0) {
-            self.drops_will(&will.message);
-            self.ledger.touch(now.mono, RecordKey::Will(number.0), Urgency::Now);
-        }
-    }
-
-    /// The connection ended without leave: its will is published, in the batch that forgets it. [MQTT-3.1.2-8]
-    pub fn publish_will(&mut self, now: Now, number: WillNumber) {
-        let Some(will) = self.wills.remove(&number.0) else { return };
-        self.drops_will(&will.message);
-        self.ledger.touch(now.mono, RecordKey::Will(number.0), Urgency::Now);
-        let message = Message { received_at: now.wall, received_trusted: now.wall_trusted, ..will.message };
-        self.publish_message(now, message, None);
+        };
+        (gate, existed)
     }
 
     /// True when somebody wants the gateway's own figures.
@@ -268,36 +315,56 @@ impl Broker {
         QueueIndex(at)
     }
 
-    /// Notes that sessions may expire `after` less than the full time from now.
-    pub(super) fn expire_later(&mut self, now: Mono, after: Duration) {
-        let Some(expiry) = self.policy.session_expiry_max else { return };
-        let at = now + expiry.saturating_sub(after) + EXPIRY_PRECISION;
+    /// How long a session waits for its client: what it asked for, or less where the operator says so.
+    fn expiry_of(&self, index: QueueIndex) -> Option<Duration> {
+        let asked = match self.queue(index)?.expiry_s {
+            EXPIRY_NEVER => None,
+            seconds => Some(Duration::from_secs(u64::from(seconds))),
+        };
+        match (asked, self.policy.session_expiry_max) {
+            (Some(asked), Some(most)) => Some(asked.min(most)),
+            (asked, most) => asked.or(most),
+        }
+    }
+
+    /// Notes that a session may expire after this time.
+    pub(super) fn expire_in(&mut self, now: Mono, left: Duration) {
+        let at = now + left + EXPIRY_PRECISION;
         self.expiry_at = Some(self.expiry_at.map_or(at, |old| old.min(at)));
     }
 
     /// Ends the sessions that were away too long, and finds when to look again.
     pub(super) fn expire_sessions(&mut self, now: Now) {
         self.expiry_at = None;
-        let Some(expiry) = self.policy.session_expiry_max else { return };
-        let grace = expiry.min(EXPIRY_GRACE);
         let since_start = now.mono.since(self.boot_began);
         let mut expired = Vec::new();
         for index in self.durable.values().copied().collect::<Vec<_>>() {
             let Some(queue) = self.queue(index).filter(|queue| queue.owner.is_none()) else { continue };
             let Some(detached) = queue.detached else { continue };
+            let Some(expiry) = self.expiry_of(index) else { continue };
             let away = detached.elapsed(now, self.boot, self.boot_began);
             // The power cut may have come before the note that the client had come back.
+            let grace = expiry.min(EXPIRY_GRACE);
             let waits = detached.boot != self.boot && since_start < grace;
             if away < expiry {
-                self.expire_later(now.mono, away);
+                self.expire_in(now.mono, expiry - away);
             } else if waits {
-                self.expire_later(now.mono, expiry.saturating_sub(grace.saturating_sub(since_start)));
+                self.expire_in(now.mono, grace.saturating_sub(since_start));
             } else {
                 expired.push(index);
             }
         }
         for index in expired {
             self.count_expired(now, index);
+            self.end(now, index, Urgency::Lazy(Duration::from_secs(1)));
+        }
+    }
+
+    /// Ends the sessions that the start found and that do not outlive a connection.
+    pub(super) fn end_unkept_sessions(&mut self, now: Now) {
+        let unkept = |index: &QueueIndex| self.queue(*index).is_some_and(|queue| queue.expiry_s == 0);
+        for index in self.durable.values().copied().filter(unkept).collect::<Vec<_>>() {
+            self.discard(index);
             self.end(now, index, Urgency::Lazy(Duration::from_secs(1)));
         }
     }
@@ -330,21 +397,23 @@ impl Broker {
         }
     }
 
-    fn resume(&mut self, now: Now, index: QueueIndex, connection: ConnectionId) -> Opened {
+    fn resume(&mut self, now: Now, index: QueueIndex, connection: ConnectionId, expiry_s: u32) -> Opened {
         let Some(queue) = self.queue_mut(index) else {
-            return Opened { queue: index, present: false, gate: Gate::Open };
+            return Opened { queue: index, id: QueueId(0), present: false, gate: Gate::Open };
         };
         queue.owner = Some(connection);
         queue.detached = None;
-        let (record, gate) = (RecordKey::Session(queue.id), Gate::Batch(queue.record_batch));
+        queue.expiry_s = expiry_s;
+        let (id, name, gate) = (queue.id, queue.name.clone(), Gate::Batch(queue.record_batch));
         // That the session is connected decides about the duplicate mark after a restart; nothing waits for it.
-        self.ledger.touch_soon(now.mono, record);
-        Opened { queue: index, present: true, gate }
+        self.ledger.touch_soon(now.mono, RecordKey::Session(id));
+        self.will_is_off(now, &name);
+        Opened { queue: index, id, present: true, gate }
     }
 
     /// Ends a session with all it holds.
     pub(super) fn end(&mut self, now: Now, index: QueueIndex, urgency: Urgency) {
-        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::take) else { return };
+        let Some(mut queue) = self.queues.get_mut(index.0 as usize).and_then(Option::take) else { return };
         match queue.kind {
             QueueKind::Session => drop(self.sessions.remove(&*queue.name)),
             QueueKind::Collection => drop(self.collections.remove(&*queue.name)),
@@ -352,12 +421,16 @@ impl Broker {
         }
         self.drops_filters(&queue);
         for filter in queue.subscriptions.keys() {
-            self.index.remove(mqtt_levels(filter), index.0);
+            self.unindex_filter(index, filter);
             self.system_subscriptions -= usize::from(is_system(filter));
         }
+        self.share_outlives(now, index, &mut queue);
         self.free.push(index.0);
         self.awaiting.retain(|(_, at, _)| *at != index);
         if !queue.durable {
+            if queue.kind == QueueKind::Session {
+                self.will_is_due(now, &queue.name);
+            }
             return;
         }
         self.durable.remove(&queue.id);
@@ -367,12 +440,14 @@ impl Broker {
         }
         let batch = self.ledger.touch(now.mono, RecordKey::Session(queue.id), urgency);
         if queue.kind == QueueKind::Session {
-            self.ended.insert(queue.name, batch);
+            self.ended.insert(queue.name.clone(), batch);
+            self.will_is_due(now, &queue.name);
         }
     }
 
     fn replay_retained(&mut self, now: Now, index: QueueIndex, filter: &str, options: SubscribeOptions) {
-        let found: Vec<_> = self.retained.matching(filter).map(Rc::clone).collect();
+        let lasts = |held: &&Rc<Held>| self.retained.expires_at(&held.message.address) > now.mono;
+        let found: Vec<_> = self.retained.matching(filter).filter(lasts).map(Rc::clone).collect();
         let replayed: BTreeSet<_> = found.iter().map(Rc::as_ptr).collect();
         self.drop_replays(now, index, |entry| replayed.contains(&Rc::as_ptr(&entry.held)));
         let Some(queue) = self.queue(index) else { return };
@@ -381,7 +456,9 @@ impl Broker {
         for held in found {
             let assurance = held.message.assurance.min(options.assurance_max);
             self.counters.queued += u64::from(assurance != Assurance::AtMostOnce);
-            let mut entry = Entry { retained: true, ..Entry::new(held, assurance) };
+            let expires_at = self.retained.expires_at(&held.message.address);
+            let identifier = options.identifier;
+            let mut entry = Entry { retained: true, identifier, expires_at, ..Entry::new(held, assurance) };
             if durable && assurance != Assurance::AtMostOnce {
                 let flags = assurance.code() | TAKER_RETAIN;
                 let joined = self.ledger.join_taker(now.mono, &entry.held, id, flags);
@@ -422,7 +499,7 @@ impl Broker {
 
 /// A filter that can only match the gateway's own figures.
 pub(super) fn is_system(filter: &str) -> bool {
-    filter.starts_with("$SYS")
+    super::shares::shared_filter(filter).unwrap_or(filter).starts_with("$SYS")
 }
 
 /// `*` in a pattern stands for any characters.

@@ -227,6 +227,8 @@ impl Broker {
                 held: Rc::clone(&entry.held),
                 assurance: entry.assurance,
                 retained: false,
+                identifier: 0,
+                expires_at: entry.expires_at,
                 redelivered: entry.redelivered,
                 returns: if named.options.settings.returns_max.is_some() { entry.returns } else { 0 },
             };

@@ -94,6 +94,7 @@ impl Table {
         self.plain("queues_max", limits.queues_max);
         self.text("session_expiry_max", &show_duration(limits.session_expiry_max));
         self.plain("inflight_max", limits.inflight_max);
+        self.text("keep_alive_max", &show_duration(limits.keep_alive_max));
         self.plain("retained_max", limits.retained_max);
         self.bytes("retained_bytes_max", limits.retained_bytes_max);
         self.bytes("memory_max", limits.memory_max);

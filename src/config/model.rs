@@ -150,6 +150,8 @@ pub struct Limits {
     pub session_expiry_max: Duration,
     /// Unacknowledged QoS 1 and 2 messages sent to one client, at least 1.
     pub inflight_max: u16,
+    /// Longest keep-alive that a client of MQTT 5 may choose; zero is no bound.
+    pub keep_alive_max: Duration,
     pub retained_max: u32,
     pub retained_bytes_max: u64,
     /// Bodies and buffers together, by the gateway's own account.
@@ -305,6 +307,7 @@ impl Default for Limits {
             queues_max: 10_000,
             session_expiry_max: Duration::from_secs(7 * 24 * 3600),
             inflight_max: 20,
+            keep_alive_max: Duration::ZERO,
             retained_max: 10_000,
             retained_bytes_max: 8 * MIB,
             memory_max: 128 * MIB,

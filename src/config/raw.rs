@@ -118,6 +118,8 @@ const SIZES: RangeInclusive<u64> = MIB..=1024 * GIB;
 const GATEWAY_BYTES: RangeInclusive<u64> = 17 * MIB..=2 * GIB;
 /// MQTT 5's Session Expiry Interval has 32 bits of seconds; 49 710 days is the most in whole days.
 const EXPIRIES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(49_710 * 86_400);
+/// A keep-alive has 16 bits of seconds.
+const KEEP_ALIVES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(65_535);
 /// A reading that nothing waits for is flushed within an hour.
 const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 /// A minute to a century.
@@ -250,6 +252,7 @@ impl Raw {
         set(&mut limits.queues_max, section.count("queues_max", 1..=1_000_000));
         set(&mut limits.session_expiry_max, section.duration("session_expiry_max", EXPIRIES));
         set(&mut limits.inflight_max, section.count("inflight_max", 1..=u16::MAX));
+        set(&mut limits.keep_alive_max, section.duration("keep_alive_max", KEEP_ALIVES));
         set(&mut limits.retained_max, section.count("retained_max", 0..=10_000_000));
         set(&mut limits.retained_bytes_max, section.bytes("retained_bytes_max", 0..=GIB));
         set(&mut limits.memory_max, section.bytes("memory_max", MIB..=64 * GIB));

@@ -80,6 +80,7 @@ pub(super) const SECTIONS: [SectionNames; 10] = [
             "queues_max",
             "session_expiry_max",
             "inflight_max",
+            "keep_alive_max",
             "retained_max",
             "retained_bytes_max",
             "memory_max",

@@ -48,6 +48,7 @@ use crate::broker::{Broker, Event, RecoverySummary};
 use crate::ids::{BatchNumber, ConnectionId};
 use crate::limits;
 use crate::mqtt::connection::End as MqttEnd;
+use crate::mqtt::delivering::Delivering;
 use crate::output::OutputBuffer;
 use crate::store::Salvaged;
 use crate::store::batch::{Batch, Persisted};
@@ -457,8 +458,6 @@ impl Gateway {
         self.connections.remove(id);
     }
 
-    // Packets.
-
     /// Handles what was kept of a connection's input, as far as it goes.
     fn handle_kept(&mut self, now: Now, id: ConnectionId) {
         let Some(endpoint) = self.connections.get_mut(id) else { return };
@@ -493,7 +492,8 @@ impl Gateway {
         if joined {
             self.outputs.push_back(Output::Joined { connection: id });
             if let Some(queue) = connection.queue() {
-                self.broker.attach(now, queue, id, u32::from(self.policy.inflight_max));
+                let credit_max = connection.credit_max(self.policy.mqtt.inflight_max);
+                self.broker.attach(now, queue, id, credit_max);
             }
             self.renew_deadline(id);
         }
@@ -556,8 +556,9 @@ impl Gateway {
             self.broker.withdraw(now, delivery.queue, delivery.tag);
             return;
         }
-        if !connection.deliver(delivery) {
-            // Another protocol's address that is no topic name.
+        let properties = interop::mqtt5_properties;
+        if !connection.deliver(delivery, Delivering { now, broker: &self.broker, properties }) {
+            // Another protocol's address that is no topic name, or more than the client takes.
             self.broker.withdraw(now, delivery.queue, delivery.tag);
             return;
         }

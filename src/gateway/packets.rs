@@ -5,8 +5,8 @@ use super::endpoint::{End, ProtocolEndpoint};
 use super::{Gateway, Tally};
 use crate::ids::ConnectionId;
 use crate::limits;
-use crate::mqtt::codec::{self, ConnectReturnCode, ControlPacket, Decoded, Fault, encode_connack};
-use crate::mqtt::connection::{Connection, Context, End as MqttEnd, Next};
+use crate::mqtt::codec::{self, ControlPacket, Decoded};
+use crate::mqtt::connection::{Connection, Context, Next};
 use crate::time::Now;
 
 impl Gateway {
@@ -24,7 +24,7 @@ impl Gateway {
             }
             let version = connection.version();
             let packet_bytes_max =
-                if version.is_none() { limits::CONNECT_BYTES_MAX } else { self.policy.packet_bytes_max };
+                if version.is_none() { limits::CONNECT_BYTES_MAX } else { self.policy.mqtt.packet_bytes_max };
             match codec::decode(rest, version, packet_bytes_max) {
                 Ok(Decoded::Packet { packet, consumed }) => {
                     if keeps(&packet) && self.broker.is_congested() {
@@ -48,15 +48,7 @@ impl Gateway {
                 }
                 Err(error) => {
                     self.counters.protocol_errors += 1;
-                    let end = if error.fault == Fault::UnacceptableProtocolVersion {
-                        // [MQTT-3.1.2-2]
-                        let code = ConnectReturnCode::UnacceptableProtocolVersion;
-                        let version = codec::ProtocolVersion::V311;
-                        connection.output.append(|out| encode_connack(out, false, code, version));
-                        MqttEnd::Refused(code)
-                    } else {
-                        MqttEnd::Protocol(error)
-                    };
+                    let end = connection.unreadable(rest, error);
                     self.end(now, id, End::Mqtt(end));
                     return bytes.len();
                 }
@@ -89,7 +81,7 @@ impl Gateway {
             broker: &mut self.broker,
             users: self.users.as_ref(),
             acl: self.acl.as_ref(),
-            inflight_max: self.policy.inflight_max,
+            policy: &self.policy.mqtt,
             random: self.random.next(),
             verified: &verified,
             denials: &self.tally.denials,
@@ -114,6 +106,7 @@ const fn keeps(packet: &ControlPacket<'_>) -> bool {
         | ControlPacket::PubRel(_)
         | ControlPacket::PubComp(_)
         | ControlPacket::PingReq
-        | ControlPacket::Disconnect => false,
+        | ControlPacket::Disconnect(_)
+        | ControlPacket::Auth(_) => false,
     }
 }

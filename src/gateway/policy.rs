@@ -7,15 +7,14 @@ use std::time::Duration;
 use crate::broker;
 use crate::config::{self, Config};
 use crate::limits;
+use crate::mqtt::connection::ServerPolicy;
 
 /// What the protocol side needs to know.
 #[derive(Clone, Debug)]
 pub struct GatewayPolicy {
     pub connections_max: usize,
     pub message_bytes_max: u64,
-    /// A whole packet, fixed header included, after CONNECT.
-    pub packet_bytes_max: usize,
-    pub inflight_max: u16,
+    pub mqtt: ServerPolicy,
     /// Bytes that input waiting in memory may take; messages have as much again.
     pub memory_max: u64,
     /// The gateway's own name, for `$SYS` and `status`.
@@ -32,9 +31,12 @@ impl GatewayPolicy {
         Self {
             connections_max: config.limits.connections_max as usize,
             message_bytes_max: config.limits.message_bytes_max,
-            // A PUBLISH is its payload, a topic, an identifier and a fixed header of at most 5 bytes.
-            packet_bytes_max: message_bytes_max.saturating_add(limits::TOPIC_BYTES_MAX + 2 + 2 + 5),
-            inflight_max: config.limits.inflight_max,
+            mqtt: ServerPolicy {
+                inflight_max: config.limits.inflight_max,
+                keep_alive_max_s: u16::try_from(config.limits.keep_alive_max.as_secs()).unwrap_or(u16::MAX),
+                // A PUBLISH is its payload, a topic, an identifier and a fixed header of at most 5 bytes.
+                packet_bytes_max: message_bytes_max.saturating_add(limits::TOPIC_BYTES_MAX + 2 + 2 + 5),
+            },
             memory_max: config.limits.memory_max,
             id,
             keep_intervals: super::collections::keep_intervals(config),

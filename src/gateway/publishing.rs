@@ -94,6 +94,7 @@ impl Gateway {
             assurance: publish.assurance,
             retain: publish.retain,
             connection: Some(WAITER),
+            ..Publish::default()
         };
         let routed = self.broker.publish(now, message);
         self.tally.count_received(Tally::HTTP, 0, 1);

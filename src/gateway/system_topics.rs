@@ -57,8 +57,7 @@ impl Gateway {
             address: topic,
             body: value.as_bytes(),
             assurance: Assurance::AtMostOnce,
-            retain: false,
-            connection: None,
+            ..Publish::default()
         };
         self.broker.publish_uncounted(now, publish);
     }

@@ -87,6 +87,10 @@ pub struct Message {
     pub annotations: Option<Box<Annotations>>,
 }
 
+/// First byte of [`Message::properties`]: MQTT 5, the properties of PUBLISH that receivers see, but for its expiry, which
+/// is the message's time to live.
+pub const PROPERTIES_MQTT5: u8 = 1;
+
 /// First byte of [`Message::properties`]: AMQP 0-9-1, property flags and properties of class basic.
 pub const PROPERTIES_AMQP091: u8 = 2;
 

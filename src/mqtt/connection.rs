@@ -6,26 +6,38 @@
 //!       └──────── no password to check ─────────────^
 //! ```
 //!
-//! Owns the connection's state, keep-alive, its will and the order of its replies. Publishing is in `publishing`,
-//! subscribing in `subscribing`. Leaves cutting bytes into packets to `gateway`, which calls [`Connection::handle`]
+//! Owns the connection's state, keep-alive, its will and the order of its replies. Joining is in `connecting`,
+//! publishing in `publishing`, subscribing in `subscribing`, what goes to the client in `delivering`, and what only
+//! version 5 has in `version5`. Leaves cutting bytes into packets to `gateway`, which calls [`Connection::handle`]
 //! for each and [`Connection::deliver`] for each delivery.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::codec::{
-    Connect, ConnectReturnCode, ControlPacket, PacketIdentifier, ProtocolError, ProtocolVersion, Publish,
-    QualityOfService, encode_connack, encode_pingresp, encode_publish, encode_publish_head,
+    ConnectReturnCode, ControlPacket, Disconnect, Fault, PropertyId, PropertyList, ProtocolError,
+    ProtocolVersion, QualityOfService, ReasonCode, encode_disconnect_reason, encode_pingresp,
 };
+use super::connecting::PendingConnect;
 use super::owed::{OwedReplies, Reply};
-use super::topic::TopicName;
+use super::version5::Version5;
 use crate::auth::{Acl, Challenge, Denials, Identity, Users};
-use crate::broker::{Broker, Delivery, Gate, QueueIndex, WillNumber};
-use crate::ids::ConnectionId;
-use crate::limits;
-use crate::message::{Assurance, Message};
-use crate::output::{OutputBuffer, SHARED_BYTES_MIN};
+use crate::broker::{Broker, Gate, QueueIndex, WillNumber};
+use crate::ids::{ConnectionId, QueueId};
+use crate::message::Assurance;
+use crate::output::OutputBuffer;
 use crate::time::{Mono, Now};
+
+/// What the operator set for all connections.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerPolicy {
+    /// Deliveries in flight to one client.
+    pub inflight_max: u16,
+    /// The longest keep-alive, seconds; 0 is no bound.
+    pub keep_alive_max_s: u16,
+    /// A whole packet, fixed header included, after CONNECT.
+    pub packet_bytes_max: usize,
+}
 
 /// What a connection may use while it handles an input.
 pub struct Context<'a> {
@@ -37,8 +49,7 @@ pub struct Context<'a> {
     pub acl: Option<&'a Acl>,
     /// Takes note of what was not allowed.
     pub denials: &'a Denials,
-    /// Deliveries in flight to one client.
-    pub inflight_max: u16,
+    pub policy: &'a ServerPolicy,
     /// A random number for a client identifier that the gateway chooses.
     pub random: u64,
     /// A name and password that were verified a short while ago.
@@ -50,6 +61,8 @@ pub struct Context<'a> {
 pub enum End {
     /// The client took leave.
     Disconnect,
+    /// The client took leave and wants its will published, or tells of a failure.
+    DisconnectWithWill(ReasonCode),
     /// The peer closed the socket, or it failed.
     PeerClosed,
     /// The peer sent what the protocol does not allow.
@@ -62,6 +75,8 @@ pub enum End {
     TakenOver,
     /// CONNECT was refused with this code.
     Refused(ConnectReturnCode),
+    /// CONNECT of version 5 was refused for this reason.
+    RefusedFor(ReasonCode),
     /// It sent the beginning of a large packet while memory was short.
     OutOfMemory,
     /// The operator ended it.
@@ -77,17 +92,39 @@ impl End {
         !matches!(self, Self::Disconnect | Self::Shutdown)
     }
 
+    /// What the client is told in version 5, and in what words; nothing when it took leave itself.
+    #[must_use]
+    pub const fn reason(&self) -> Option<(ReasonCode, &'static str)> {
+        Some(match self {
+            Self::Disconnect | Self::DisconnectWithWill(_) | Self::PeerClosed | Self::ConnectTimeout => {
+                return None;
+            }
+            Self::Refused(_) | Self::RefusedFor(_) => return None,
+            Self::Protocol(error) => (error.fault.reason_code(), error.detail),
+            Self::KeepAliveTimeout => {
+                (ReasonCode::KeepAliveTimeout, "nothing came for one and a half times the keep-alive")
+            }
+            Self::TakenOver => {
+                (ReasonCode::SessionTakenOver, "another connection uses this client identifier")
+            }
+            Self::OutOfMemory => (ReasonCode::QuotaExceeded, "memory is short"),
+            Self::Kicked => (ReasonCode::AdministrativeAction, "ended by the operator"),
+            Self::Shutdown => (ReasonCode::ServerShuttingDown, "the gateway stops"),
+        })
+    }
+
     /// The reason's name in counters.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Disconnect => "disconnect",
+            Self::DisconnectWithWill(_) => "disconnect_with_will",
             Self::PeerClosed => "peer_closed",
             Self::Protocol(_) => "protocol_error",
             Self::KeepAliveTimeout => "keep_alive_timeout",
             Self::ConnectTimeout => "connect_timeout",
             Self::TakenOver => "taken_over",
-            Self::Refused(_) => "refused",
+            Self::Refused(_) | Self::RefusedFor(_) => "refused",
             Self::OutOfMemory => "out_of_memory",
             Self::Kicked => "kicked",
             Self::Shutdown => "shutdown",
@@ -99,12 +136,16 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disconnect => f.write_str("client disconnected"),
+            Self::DisconnectWithWill(reason) => {
+                write!(f, "client disconnected with reason code {:#04x}", reason.number())
+            }
             Self::PeerClosed => f.write_str("peer closed the connection"),
             Self::Protocol(error) => write!(f, "protocol error: {error}"),
             Self::KeepAliveTimeout => f.write_str("exceeded its keep-alive"),
             Self::ConnectTimeout => f.write_str("sent no CONNECT in time"),
             Self::TakenOver => f.write_str("session taken over by a newer connection"),
             Self::Refused(code) => write!(f, "refused: {code}"),
+            Self::RefusedFor(reason) => write!(f, "refused: reason code {:#04x}", reason.number()),
             Self::OutOfMemory => f.write_str("memory_max is reached"),
             Self::Kicked => f.write_str("ended by the operator"),
             Self::Shutdown => f.write_str("the gateway stops"),
@@ -124,7 +165,7 @@ pub enum Next {
 }
 
 #[derive(Debug)]
-enum State {
+pub(super) enum State {
     AwaitConnect,
     Verifying(Box<PendingConnect>),
     /// CONNACK waits for the flash.
@@ -133,27 +174,23 @@ enum State {
     Ended,
 }
 
-/// A CONNECT whose password is being checked.
-#[derive(Debug)]
-struct PendingConnect {
-    clean_session: bool,
-    will: Option<Message>,
-}
-
 /// See the module's head.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) id: ConnectionId,
-    state: State,
-    version: ProtocolVersion,
-    allow_anonymous: bool,
+    pub(super) state: State,
+    pub(super) version: ProtocolVersion,
+    pub(super) version5: Option<Box<Version5>>,
+    pub(super) allow_anonymous: bool,
     /// A certificate proves the user name.
-    is_vouched_for: bool,
+    pub(super) is_vouched_for: bool,
+    /// The peer is a bridge: what it publishes is not sent back to it.
+    pub(super) bridge: bool,
     pub(super) client_identifier: Box<str>,
     pub(super) user_name: Option<Box<str>>,
     pub(super) queue: Option<QueueIndex>,
-    will: Option<WillNumber>,
-    keep_alive_s: u16,
+    pub(super) will: Option<WillNumber>,
+    pub(super) keep_alive_s: u16,
     /// When the last packet came; before CONNECT, when the connection was accepted.
     last_received: Mono,
     pub(super) owed: OwedReplies,
@@ -174,8 +211,10 @@ impl Connection {
             id,
             state: State::AwaitConnect,
             version: ProtocolVersion::V311,
+            version5: None,
             allow_anonymous,
             is_vouched_for: false,
+            bridge: false,
             client_identifier: Box::default(),
             user_name: None,
             queue: None,
@@ -210,10 +249,10 @@ impl Connection {
         match packet {
             ControlPacket::Connect(connect) => return self.handle_connect(context, &connect),
             ControlPacket::Publish(publish) => return self.handle_publish(context, &publish),
-            ControlPacket::PubAck(identifier) => self.handle_puback(context, identifier),
-            ControlPacket::PubRec(identifier) => self.handle_pubrec(context, identifier),
-            ControlPacket::PubRel(identifier) => self.handle_pubrel(context, identifier),
-            ControlPacket::PubComp(identifier) => self.handle_pubcomp(context, identifier),
+            ControlPacket::PubAck(puback) => self.handle_puback(context, puback.packet_identifier),
+            ControlPacket::PubRec(pubrec) => self.handle_pubrec(context, &pubrec),
+            ControlPacket::PubRel(pubrel) => self.handle_pubrel(context, pubrel.packet_identifier),
+            ControlPacket::PubComp(pubcomp) => self.handle_pubcomp(context, pubcomp.packet_identifier),
             ControlPacket::Subscribe(subscribe) => self.handle_subscribe(context, &subscribe),
             ControlPacket::Unsubscribe(unsubscribe) => self.handle_unsubscribe(context, &unsubscribe),
             // It waits for nothing but CONNACK, which comes first. [MQTT-3.2.0-1]
@@ -221,21 +260,12 @@ impl Connection {
                 self.owed.push(Gate::Open, Reply::PingResp);
             }
             ControlPacket::PingReq => self.output.append(encode_pingresp),
-            ControlPacket::Disconnect => return Next::End(End::Disconnect),
+            ControlPacket::Disconnect(disconnect) => {
+                return Next::End(self.handle_disconnect(context, &disconnect));
+            }
+            ControlPacket::Auth(_) => return Next::End(End::Protocol(NO_AUTHENTICATION_METHOD)),
         }
         Next::Continue
-    }
-
-    /// The password that [`Next::Verify`] asked about was checked.
-    pub fn verified(&mut self, context: &mut Context<'_>, genuine: bool) -> Next {
-        let State::Verifying(pending) = std::mem::replace(&mut self.state, State::AwaitConnect) else {
-            return Next::Continue;
-        };
-        if genuine {
-            self.join(context, pending.clean_session, pending.will)
-        } else {
-            self.refuse(ConnectReturnCode::NotAuthorized)
-        }
     }
 
     /// Replies whose gates are due leave for the output. True when the connection has just joined its session:
@@ -247,54 +277,27 @@ impl Connection {
                 self.state = State::Joined;
                 joined = true;
             }
-            let version = self.version;
-            self.output.append(|out| reply.encode(out, version));
+            self.send(&reply);
         }
         joined
     }
 
-    /// A delivery leaves for the output. False when its address is no topic name.
-    pub fn deliver(&mut self, delivery: &Delivery) -> bool {
-        let message = &delivery.held.message;
-        let Ok(topic) = TopicName::parse(&message.address) else { return false };
-        let qos = quality_of_service(delivery.assurance);
-        let packet_identifier = u16::try_from(delivery.tag).ok().and_then(PacketIdentifier::new);
-        let publish = Publish {
-            topic,
-            qos,
-            retain: delivery.retained,
-            duplicate: delivery.redelivered && qos != QualityOfService::AtMostOnce,
-            packet_identifier,
-            payload: &message.body,
-        };
-        // The message came in through a packet of the same form, so it fits one.
-        if message.body.len() < SHARED_BYTES_MIN {
-            let _fits = self.output.append(|out| encode_publish(out, &publish));
-        } else if self.output.append(|out| encode_publish_head(out, &publish)).is_ok() {
-            self.output.append_shared(message.body.clone());
-        }
-        true
-    }
-
-    /// The release of an exactly-once delivery leaves for the output.
-    pub fn release(&mut self, tag: u32) {
-        if let Some(identifier) = u16::try_from(tag).ok().and_then(PacketIdentifier::new) {
-            self.output.append(|out| super::codec::client::encode_pubrel(out, identifier));
-        }
-    }
-
-    /// The connection is over: the will is published or forgotten, the session is left.
+    /// The connection is over: the client is told why, the will is published or forgotten, the session is left.
     pub fn end(&mut self, context: &mut Context<'_>, end: &End) {
+        if self.version5.is_some() && matches!(self.state, State::Joined) {
+            self.take_leave(end);
+        }
         self.state = State::Ended;
         if let Some(queue) = self.queue.take() {
             context.broker.detach(context.now, queue, self.id);
         }
         if let Some(will) = self.will.take() {
+            let session = self.version5.as_ref().map_or(QueueId(0), |version5| version5.session);
             match end {
                 // Kept: it is published at the next start, unless nothing of it is on flash.
                 End::Shutdown => {}
                 end if end.publishes_will() && self.may_send_will(context, will) => {
-                    context.broker.publish_will(context.now, will)
+                    context.broker.execute_will(context.now, will, session);
                 }
                 _ => context.broker.forget_will(context.now, will),
             }
@@ -304,6 +307,41 @@ impl Connection {
     /// Whether the rules, which may have changed since CONNECT, still let the client publish its will.
     fn may_send_will(&self, context: &Context<'_>, will: WillNumber) -> bool {
         context.broker.will_address(will).is_none_or(|address| self.may_publish(context, address))
+    }
+
+    /// DISCONNECT with the reason. It may not come before CONNACK. [MQTT-3.14.0-1]
+    fn take_leave(&mut self, end: &End) {
+        let Some((reason, text)) = end.reason() else { return };
+        let mut list = PropertyList::new();
+        list.text(PropertyId::ReasonString, text);
+        let packet_bytes_max =
+            self.version5.as_ref().map_or(usize::MAX, |version5| version5.packet_bytes_max);
+        self.output.append(|out| {
+            let start = out.len();
+            // A reason string is a short text of ours.
+            let _fits =
+                encode_disconnect_reason(out, &Disconnect { reason, properties: list.as_properties() });
+            if out.len() - start > packet_bytes_max {
+                // [MQTT-3.14.2-3]
+                out.truncate(start);
+                let _fits = encode_disconnect_reason(out, &Disconnect { reason, ..Disconnect::NORMAL });
+            }
+        });
+    }
+
+    fn handle_disconnect(&self, context: &mut Context<'_>, disconnect: &Disconnect<'_>) -> End {
+        if let (Some(version5), Some(queue)) = (&self.version5, self.queue)
+            && let Some(expiry_s) = disconnect.properties.number(PropertyId::SessionExpiryInterval)
+        {
+            if version5.session_expiry_s == 0 && expiry_s != 0 {
+                return End::Protocol(SESSION_EXPIRY_RAISED);
+            }
+            context.broker.set_session_expiry(queue, expiry_s);
+        }
+        match disconnect.reason {
+            ReasonCode::Success => End::Disconnect,
+            reason => End::DisconnectWithWill(reason),
+        }
     }
 
     /// When the connection ends if nothing comes.
@@ -375,8 +413,7 @@ impl Connection {
     /// Owes a reply, which leaves at once when nothing is before it and its gate is due.
     pub(super) fn owe(&mut self, broker: &mut Broker, gate: Gate, reply: Reply) {
         if self.owed.is_empty() && gate.is_due(broker.persisted_batch()) {
-            let version = self.version;
-            self.output.append(|out| reply.encode(out, version));
+            self.send(&reply);
             return;
         }
         if let Some(batch) = gate.batch() {
@@ -385,87 +422,29 @@ impl Connection {
         self.owed.push(gate, reply);
     }
 
-    fn handle_connect(&mut self, context: &mut Context<'_>, connect: &Connect<'_>) -> Next {
-        self.version = connect.version;
-        self.keep_alive_s = connect.keep_alive_s;
-        self.client_identifier = connect.client_identifier.into();
-        if connect.client_identifier.is_empty() {
-            // [MQTT-3.1.3-7], [MQTT-3.1.3-8]; MQTT 3.1 demands an identifier.
-            if !connect.clean_session || connect.version == ProtocolVersion::V31 {
-                return self.refuse(ConnectReturnCode::IdentifierRejected);
-            }
-            self.client_identifier = format!("auto-{:016X}", context.random).into();
-        }
-        if self.client_identifier.len() > limits::CLIENT_IDENTIFIER_BYTES_MAX {
-            return self.refuse(ConnectReturnCode::IdentifierRejected);
-        }
-        let will = connect.will.as_ref().map(|will| Message {
-            address: will.topic.as_str().into(),
-            body: bytes::Bytes::copy_from_slice(will.payload),
-            assurance: assurance(will.qos),
-            retain: will.retain,
-            received_at: context.now.wall,
-            received_trusted: context.now.wall_trusted,
-            ..Message::default()
-        });
-        if self.is_vouched_for {
-            return self.join(context, connect.clean_session, will);
-        }
-        let Some(users) = context.users else {
-            // Nobody vouches for a name, so none is taken.
-            if !self.allow_anonymous {
-                return self.refuse(ConnectReturnCode::NotAuthorized);
-            }
-            return self.join(context, connect.clean_session, will);
-        };
-        let Some(name) = connect.user_name else {
-            if !self.allow_anonymous {
-                return self.refuse(ConnectReturnCode::NotAuthorized);
-            }
-            return self.join(context, connect.clean_session, will);
-        };
-        self.user_name = Some(name.into());
-        let password = connect.password.unwrap_or_default();
-        if (context.verified)(name, password) {
-            return self.join(context, connect.clean_session, will);
-        }
-        // An unknown name costs the same as a known one, so that names cannot be told apart by time.
-        let Some(challenge) = users.challenge(name) else {
-            return self.refuse(ConnectReturnCode::NotAuthorized);
-        };
-        self.state =
-            State::Verifying(Box::new(PendingConnect { clean_session: connect.clean_session, will }));
-        Next::Verify { challenge, password: password.into() }
-    }
-
-    fn join(&mut self, context: &mut Context<'_>, clean_session: bool, will: Option<Message>) -> Next {
-        if let Some(will) = &will
-            && !self.may_publish(context, &will.address)
-        {
-            return self.refuse(ConnectReturnCode::NotAuthorized);
-        }
-        if will.as_ref().is_some_and(|will| !context.broker.may_register_will(will)) {
-            return self.refuse(ConnectReturnCode::ServerUnavailable);
-        }
-        let opened =
-            context.broker.open_session(context.now, &self.client_identifier, clean_session, self.id);
-        let Ok(opened) = opened else { return self.refuse(ConnectReturnCode::ServerUnavailable) };
-        self.queue = Some(opened.queue);
-        self.will = will.map(|will| context.broker.set_will(context.now, &self.client_identifier, will));
-        self.state = State::Joining;
-        if let Some(batch) = opened.gate.batch() {
-            context.broker.await_batch(batch, self.id);
-        }
-        self.owed.push(opened.gate, Reply::ConnAck { session_present: opened.present });
-        Next::Continue
-    }
-
-    fn refuse(&mut self, code: ConnectReturnCode) -> Next {
+    pub(super) fn send(&mut self, reply: &Reply) {
         let version = self.version;
-        self.output.append(|out| encode_connack(out, false, code, version));
-        Next::End(End::Refused(code))
+        if let Some(version5) = &mut self.version5
+            && reply.ends_exchange()
+        {
+            version5.finish();
+        }
+        let version5 = self.version5.as_deref();
+        self.output.append(|out| reply.encode(out, version, version5));
     }
 }
+
+const SESSION_EXPIRY_RAISED: ProtocolError = ProtocolError {
+    fault: Fault::ProtocolViolation,
+    detail: "session expiry interval was zero in CONNECT and is not in DISCONNECT",
+    rule: "section 3.14.2.2.2",
+};
+
+const NO_AUTHENTICATION_METHOD: ProtocolError = ProtocolError {
+    fault: Fault::ProtocolViolation,
+    detail: "AUTH on a connection without an authentication method",
+    rule: "MQTT-4.12.0-6",
+};
 
 /// The guarantee of a quality of service.
 pub(super) const fn assurance(qos: QualityOfService) -> Assurance {
@@ -477,7 +456,7 @@ pub(super) const fn assurance(qos: QualityOfService) -> Assurance {
 }
 
 /// The quality of service that carries a guarantee.
-const fn quality_of_service(assurance: Assurance) -> QualityOfService {
+pub(super) const fn quality_of_service(assurance: Assurance) -> QualityOfService {
     match assurance {
         Assurance::AtMostOnce => QualityOfService::AtMostOnce,
         Assurance::AtLeastOnce => QualityOfService::AtLeastOnce,

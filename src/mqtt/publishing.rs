@@ -1,39 +1,102 @@
-//! PUBLISH and its acknowledgements, both ways. MQTT 3.1.1 sections 3.3 to 3.7 and 4.3.
+//! PUBLISH and its acknowledgements, both ways. MQTT 3.1.1 and 5 sections 3.3 to 3.7 and 4.3.
 
-use super::codec::{self, Fault, PacketIdentifier, ProtocolError, QualityOfService};
+use super::codec::{
+    self, Acknowledgement, Fault, PacketIdentifier, PropertyId, ProtocolError, QualityOfService, ReasonCode,
+};
 use super::connection::{Connection, Context, End, Next, assurance};
 use super::owed::Reply;
+use super::version5::relayed;
 use crate::auth::Denied;
 use crate::broker::{Publish, Routed};
+use crate::message::PROPERTIES_MQTT5;
 
 /// Topics under this belong to the gateway: what a client sends there is acknowledged and dropped, as 3.1.1 has no
 /// way to refuse it. [MQTT-3.3.5-2]
 const SYSTEM_TOPICS: &str = "$SYS";
 
 const NEVER_RELEASED: ProtocolError = ProtocolError {
-    fault: Fault::ProtocolViolation,
+    fault: Fault::QuotaExceeded,
     detail: "too many publishes of QoS 2 without PUBREL",
     rule: "section 4.3.3",
+};
+
+const NOTHING_IS_RETAINED: ProtocolError = ProtocolError {
+    fault: Fault::RetainNotSupported,
+    detail: "retained messages are not kept here",
+    rule: "MQTT-3.2.2-14",
 };
 
 impl Connection {
     pub(super) fn handle_publish(&mut self, context: &mut Context<'_>, publish: &codec::Publish<'_>) -> Next {
         let Some(queue) = self.queue else { return Next::Continue };
-        let topic = publish.topic.as_str();
-        let allowed = self.may_publish(context, topic);
-        let message = Publish {
-            address: topic,
+        let mut message = Publish {
+            address: publish.topic.as_str(),
             body: publish.payload,
             assurance: assurance(publish.qos),
             retain: publish.retain,
             connection: Some(self.id),
+            session: Some(queue),
+            ..Publish::default()
         };
+        if self.version5.is_none() {
+            let allowed = self.may_publish(context, message.address);
+            return self.route(context, publish, message, allowed);
+        }
+        if publish.retain && !context.broker.retains() {
+            return Next::End(End::Protocol(NOTHING_IS_RETAINED));
+        }
+        let properties = publish.properties.unwrap_or_default();
+        let mut stored = Vec::new();
+        if !properties.is_empty() {
+            relayed(properties, &mut stored);
+            let lasts_s = properties.number(PropertyId::MessageExpiryInterval);
+            message.time_to_live_ms = lasts_s.map(|seconds| u64::from(seconds) * 1000);
+        }
+        if !stored.is_empty() {
+            stored.insert(0, PROPERTIES_MQTT5);
+            message.properties = &stored;
+        }
+        let begun = match &mut self.version5 {
+            Some(version5) if publish.packet_identifier.is_some() => version5.begin(),
+            Some(_) | None => Ok(()),
+        };
+        if let Err(error) = begun {
+            return Next::End(End::Protocol(error));
+        }
+        let Some(alias) = properties.number16(PropertyId::TopicAlias) else {
+            let allowed = self.may_publish(context, message.address);
+            return self.route(context, publish, message, allowed);
+        };
+        // The topic is borrowed from the aliases, which are put back behind it.
+        let Some(mut version5) = self.version5.take() else { return Next::Continue };
+        let resolved = match version5.topic(alias, message.address) {
+            Ok(topic) => Ok((self.may_publish(context, topic), Box::<str>::from(topic))),
+            Err(error) => Err(error),
+        };
+        self.version5 = Some(version5);
+        match resolved {
+            Ok((allowed, topic)) => {
+                self.route(context, publish, Publish { address: &topic, ..message }, allowed)
+            }
+            Err(error) => Next::End(End::Protocol(error)),
+        }
+    }
+
+    fn route(
+        &mut self,
+        context: &mut Context<'_>,
+        publish: &codec::Publish<'_>,
+        message: Publish<'_>,
+        allowed: bool,
+    ) -> Next {
+        let Some(queue) = self.queue else { return Next::Continue };
         let Some(identifier) = publish.packet_identifier else {
             if allowed {
                 context.broker.publish(context.now, message);
             }
             return Next::Continue;
         };
+        let tells = self.version5.is_some();
         let (routed, reply) = match publish.qos {
             QualityOfService::ExactlyOnce => {
                 let number = identifier.number();
@@ -45,12 +108,18 @@ impl Connection {
                 } else {
                     Routed::nowhere()
                 };
-                (routed, Reply::PubRec(identifier))
+                let reason = outcome(&routed, allowed, tells);
+                if reason.is_failure() {
+                    // The exchange ends here; the identifier is free. [MQTT-4.3.3-9]
+                    context.broker.release_publish(context.now, queue, number);
+                }
+                (routed, Reply::PubRec(identifier, reason))
             }
             QualityOfService::AtLeastOnce | QualityOfService::AtMostOnce => {
                 let routed =
                     if allowed { context.broker.publish(context.now, message) } else { Routed::nowhere() };
-                (routed, Reply::PubAck(identifier))
+                let reason = outcome(&routed, allowed, tells);
+                (routed, Reply::PubAck(identifier, reason))
             }
         };
         self.owe(context.broker, routed.gate, reply);
@@ -63,17 +132,22 @@ impl Connection {
         }
     }
 
-    pub(super) fn handle_pubrec(&mut self, context: &mut Context<'_>, identifier: PacketIdentifier) {
-        if let Some(queue) = self.queue {
-            let gate = context.broker.receive(context.now, queue, u32::from(identifier.number()));
-            self.owe(context.broker, gate, Reply::PubRel(identifier));
+    pub(super) fn handle_pubrec(&mut self, context: &mut Context<'_>, pubrec: &Acknowledgement<'_>) {
+        let Some(queue) = self.queue else { return };
+        let (identifier, tag) = (pubrec.packet_identifier, u32::from(pubrec.packet_identifier.number()));
+        if pubrec.reason.is_failure() {
+            // The exchange ends here, and the message is not sent again. [MQTT-4.4.0-2], [MQTT-4.3.3-4]
+            context.broker.withdraw(context.now, queue, u64::from(tag));
+            return;
         }
+        let (gate, known) = context.broker.receive(context.now, queue, tag);
+        self.owe(context.broker, gate, Reply::PubRel(identifier, found(known)));
     }
 
     pub(super) fn handle_pubrel(&mut self, context: &mut Context<'_>, identifier: PacketIdentifier) {
         if let Some(queue) = self.queue {
-            let gate = context.broker.release_publish(context.now, queue, identifier.number());
-            self.owe(context.broker, gate, Reply::PubComp(identifier));
+            let (gate, known) = context.broker.release_publish(context.now, queue, identifier.number());
+            self.owe(context.broker, gate, Reply::PubComp(identifier, found(known)));
         }
     }
 
@@ -92,4 +166,23 @@ impl Connection {
         }
         may
     }
+}
+
+/// How a publish went, for a client that is told.
+const fn outcome(routed: &Routed, allowed: bool, tells: bool) -> ReasonCode {
+    if !tells {
+        ReasonCode::Success
+    } else if !allowed {
+        ReasonCode::NotAuthorized
+    } else if routed.refused || matches!(routed.kept, Some(false)) {
+        ReasonCode::QuotaExceeded
+    } else if routed.queues == 0 && routed.kept.is_none() {
+        ReasonCode::NoMatchingSubscribers
+    } else {
+        ReasonCode::Success
+    }
+}
+
+const fn found(known: bool) -> ReasonCode {
+    if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound }
 }

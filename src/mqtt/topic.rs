@@ -45,6 +45,7 @@ pub enum TopicError {
     MultiLevelMisplaced,
     SingleLevelMisplaced,
     TooManyLevels,
+    ShareMalformed,
 }
 
 impl<'a> TopicName<'a> {
@@ -63,6 +64,9 @@ impl<'a> TopicName<'a> {
     pub fn levels(self) -> impl Iterator<Item = &'a str> + Clone {
         self.0.split('/')
     }
+
+    /// Stands where a topic alias says the name. No topic is empty.
+    pub const ALIASED: TopicName<'static> = TopicName("");
 
     /// Begins with `$`: no filter that begins with a wildcard matches it. [MQTT-4.7.2-1]
     #[must_use]
@@ -93,6 +97,27 @@ impl<'a> TopicFilter<'a> {
             "#" => FilterLevel::MultiLevel,
             _ => FilterLevel::Literal(level),
         })
+    }
+
+    /// The share name and the filter of a shared subscription, `$share/{name}/{filter}`; `None` for any other filter.
+    /// [MQTT-4.8.2-1], [MQTT-4.8.2-2]
+    ///
+    /// # Errors
+    /// When it begins like one and is none.
+    pub fn shared(self) -> Result<Option<(&'a str, Self)>, TopicError> {
+        let rest = match self.0.split_once('/') {
+            Some(("$share", rest)) => rest,
+            None if self.0 == "$share" => return Err(TopicError::ShareMalformed),
+            Some(_) | None => return Ok(None),
+        };
+        match rest.split_once('/') {
+            Some((name, filter))
+                if !name.is_empty() && !name.bytes().any(is_wildcard) && !filter.is_empty() =>
+            {
+                Ok(Some((name, Self(filter))))
+            }
+            Some(_) | None => Err(TopicError::ShareMalformed),
+        }
     }
 
     /// Has a `+` or a `#`.
@@ -170,6 +195,7 @@ impl TopicError {
             Self::MultiLevelMisplaced => "'#' is not a whole last level",
             Self::SingleLevelMisplaced => "'+' is not a whole level",
             Self::TooManyLevels => "topic has more than 128 levels",
+            Self::ShareMalformed => "shared subscription is not $share/{name}/{filter}",
         }
     }
 
@@ -184,6 +210,7 @@ impl TopicError {
             Self::MultiLevelMisplaced => "MQTT-4.7.1-2",
             Self::SingleLevelMisplaced => "MQTT-4.7.1-3",
             Self::TooManyLevels => "section 4.7.3",
+            Self::ShareMalformed => "MQTT-4.8.2-1",
         }
     }
 }

@@ -1,5 +1,5 @@
-"""Runs the MQTT 3.1.1 tests of eclipse/paho.mqtt.testing as a unittest suite. Arguments: its interoperability folder,
-broker as host:port.
+"""Runs the tests of eclipse/paho.mqtt.testing as a unittest suite. Arguments: its interoperability folder, broker as
+host:port, and the protocol version, 3.1.1 (the default) or 5.
 
 The suite's own main sets module globals that its tests read; this does the same and leaves its files alone.
 """
@@ -11,15 +11,25 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-FOLDER, BROKER = sys.argv[1:]
+FOLDER, BROKER, *VERSION = sys.argv[1:]
 HOST, PORT = BROKER.rsplit(":", 1)
 sys.path.insert(0, FOLDER)
+TOPICS = ("TopicA", "TopicA/B", "Topic/C", "TopicA/C", "/TopicA")
+WILDTOPICS = ("TopicA/+", "+/C", "#", "/#", "/+", "+/+", "TopicA/#")
 
-import client_test  # noqa: E402
+if VERSION == ["5"]:
+    import client_test5 as client_test
+
+    client_test.topic_prefix = "client_test5/"
+    TOPICS = [client_test.topic_prefix + topic for topic in TOPICS]
+    WILDTOPICS = [client_test.topic_prefix + topic for topic in WILDTOPICS]
+    # It is called before the tests and sets what the suite's main has set already.
+    client_test.setData = lambda: None
+else:
+    import client_test
 
 client_test.host, client_test.port = HOST, int(PORT)
-client_test.topics = ("TopicA", "TopicA/B", "Topic/C", "TopicA/C", "/TopicA")
-client_test.wildtopics = ("TopicA/+", "+/C", "#", "/#", "/+", "+/+", "TopicA/#")
+client_test.topics, client_test.wildtopics = TOPICS, WILDTOPICS
 client_test.nosubscribe_topics = ("test/nosubscribe",)
 logging.getLogger().setLevel(logging.ERROR)
 
@@ -30,9 +40,10 @@ for _ in range(500):
     except OSError:
         time.sleep(0.02)
 
-# The ten that the suite's main runs, and the will test, whose name it does not pick up.
 suite = unittest.defaultTestLoader.loadTestsFromTestCase(client_test.Test)
-suite.addTest(client_test.Test("will_message_test"))
+if VERSION != ["5"]:
+    # The ten that the suite's main runs, and the will test, whose name it does not pick up.
+    suite.addTest(client_test.Test("will_message_test"))
 result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
 bad = len(result.failures) + len(result.errors)
 print(f"{result.testsRun - bad} passed, {bad} failed")

@@ -11,7 +11,7 @@ use crate::random::{Random, seed};
 const ROUNDS: usize = 60_000;
 
 fn versions(random: &mut Random) -> Option<ProtocolVersion> {
-    *random.pick(&[None, Some(ProtocolVersion::V31), Some(ProtocolVersion::V311)])
+    *random.pick(&[None, Some(ProtocolVersion::V31), Some(ProtocolVersion::V311), Some(ProtocolVersion::V5)])
 }
 
 fn survives(input: &[u8], version: Option<ProtocolVersion>) {
@@ -58,7 +58,7 @@ fn random_bytes_are_survived() {
 fn mutated_packets_are_survived() {
     let mut random = Random::new(seed("CODEC_SEED", 8));
     for _ in 0..ROUNDS / 3 {
-        let version = *random.pick(&[ProtocolVersion::V31, ProtocolVersion::V311]);
+        let version = *random.pick(&[ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5]);
         let model = if random.coin() {
             Model::from_client(&mut random, version)
         } else {

@@ -42,6 +42,7 @@ fn foreign(header: FixedHeader, body: &[u8]) -> Option<Vec<u8>> {
         PacketType::Disconnect => {
             bytes(oracle::Disconnect::parse(body), oracle::Disconnect::to_continuous_buffer)
         }
+        PacketType::Auth => None,
     }
 }
 
@@ -130,7 +131,7 @@ fn order_allows(packet_type: PacketType, from_client: bool, before: Option<Proto
     if from_client {
         packet_type.from_client() && (packet_type == PacketType::Connect) == before.is_none()
     } else {
-        packet_type.from_server()
+        packet_type.from_server(ProtocolVersion::V311)
     }
 }
 
@@ -167,7 +168,7 @@ fn an_independent_codec_reads_the_same_fields() {
                 assert_eq!(theirs.qos(), Qos::try_from(u8::from(ours.qos)).unwrap());
                 assert_eq!((theirs.retain(), theirs.dup()), (ours.retain, ours.duplicate));
             }
-            Model::Subscribe(identifier, ours) => {
+            Model::Subscribe(identifier, _, ours) => {
                 let (theirs, _) = oracle::Subscribe::parse(body).unwrap();
                 assert_eq!(theirs.packet_id(), identifier.number());
                 let theirs: Vec<_> =

@@ -4,14 +4,14 @@
 use gatewayd::mqtt::codec::client::decode_server_packet;
 use gatewayd::mqtt::codec::{
     Decoded, Fault, FixedHeader, PacketIdentifier, ProtocolVersion, decode, encode_publish,
-    encode_publish_head, patch_duplicate, patch_packet_identifier,
+    encode_publish_head, patch_duplicate, patch_packet_identifier, publish_bytes,
 };
 
 use crate::mqtt_packets::Model;
 use crate::random::{Random, seed};
 
 const PACKETS: usize = 3_000;
-const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::V31, ProtocolVersion::V311];
+const VERSIONS: [ProtocolVersion; 3] = [ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5];
 
 fn decode_whole(model: &Model, version: ProtocolVersion, bytes: &[u8]) -> Model {
     let decoded = decode(bytes, model.version_before(version), bytes.len()).unwrap();
@@ -24,7 +24,7 @@ fn decode_whole(model: &Model, version: ProtocolVersion, bytes: &[u8]) -> Model 
 fn decoding_undoes_encoding_on_the_server_side() {
     let mut random = Random::new(seed("CODEC_SEED", 1));
     for round in 0..PACKETS {
-        let version = VERSIONS[round % 2];
+        let version = VERSIONS[round % 3];
         let model = Model::from_client(&mut random, version);
         assert_eq!(decode_whole(&model, version, &model.encode(version)), model);
     }
@@ -34,7 +34,7 @@ fn decoding_undoes_encoding_on_the_server_side() {
 fn decoding_undoes_encoding_on_the_client_side() {
     let mut random = Random::new(seed("CODEC_SEED", 2));
     for round in 0..PACKETS {
-        let version = VERSIONS[round % 2];
+        let version = VERSIONS[round % 3];
         let model = Model::from_server(&mut random, version);
         let bytes = model.encode(version);
         let decoded = decode_server_packet(&bytes, version, bytes.len()).unwrap();
@@ -47,7 +47,7 @@ fn decoding_undoes_encoding_on_the_client_side() {
 fn any_prefix_is_incomplete_and_says_what_it_needs() {
     let mut random = Random::new(seed("CODEC_SEED", 3));
     for round in 0..300 {
-        let version = VERSIONS[round % 2];
+        let version = VERSIONS[round % 3];
         let model = Model::from_client(&mut random, version);
         let bytes = model.encode(version);
         for cut in 0..bytes.len() {
@@ -64,7 +64,7 @@ fn any_prefix_is_incomplete_and_says_what_it_needs() {
 fn a_packet_over_the_limit_is_refused_by_its_fixed_header() {
     let mut random = Random::new(seed("CODEC_SEED", 4));
     for round in 0..300 {
-        let version = VERSIONS[round % 2];
+        let version = VERSIONS[round % 3];
         let model = Model::from_client(&mut random, version);
         let bytes = model.encode(version);
         let before = model.version_before(version);
@@ -78,7 +78,7 @@ fn a_packet_over_the_limit_is_refused_by_its_fixed_header() {
 fn a_stream_split_anywhere_yields_the_same_packets() {
     let mut random = Random::new(seed("CODEC_SEED", 5));
     for round in 0..40 {
-        let version = VERSIONS[round % 2];
+        let version = VERSIONS[round % 3];
         let models: Vec<Model> = (0..12).map(|_| Model::from_server(&mut random, version)).collect();
         let stream: Vec<u8> = models.iter().flat_map(|model| model.encode(version)).collect();
         let mut seen = Vec::new();
@@ -104,9 +104,11 @@ fn a_stream_split_anywhere_yields_the_same_packets() {
 #[test]
 fn a_publish_sent_in_two_parts_or_patched_equals_one_encoded_anew() {
     let mut random = Random::new(seed("CODEC_SEED", 6));
-    for _ in 0..PACKETS {
-        let model = Model::from_server(&mut random, ProtocolVersion::V311);
+    for round in 0..PACKETS {
+        let version = VERSIONS[round % 3];
+        let model = Model::from_server(&mut random, version);
         let Model::Publish(mut publish) = model else { continue };
+        assert_eq!(publish_bytes(&publish), Model::Publish(publish).encode(version).len());
         let (mut whole, mut head) = (Vec::new(), b"earlier output".to_vec());
         let identifier_at = encode_publish(&mut whole, &publish).unwrap();
         assert_eq!(encode_publish_head(&mut head, &publish).unwrap(), identifier_at);
@@ -120,7 +122,7 @@ fn a_publish_sent_in_two_parts_or_patched_equals_one_encoded_anew() {
             patch_duplicate(&mut whole);
             publish.packet_identifier = Some(other);
             publish.duplicate = true;
-            assert_eq!(whole, Model::Publish(publish).encode(ProtocolVersion::V311));
+            assert_eq!(whole, Model::Publish(publish).encode(version));
         }
     }
 }

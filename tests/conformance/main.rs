@@ -2,5 +2,6 @@
 //! path because the same number means another rule in another version.
 
 mod mqtt311;
+mod mqtt5;
 #[path = "../support/mod.rs"]
 mod support;

@@ -173,7 +173,7 @@ fn wills_are_bounded_together() {
     world.cut_power();
     assert_eq!(world.figure("lost.messages"), 0);
     world.send("away", "CONNECT client=away clean=0");
-    assert_eq!(world.lines_of("away")[1], r#"PUBLISH topic=kept qos=1 id=1 payload="must_stay""#);
+    assert_eq!(world.lines_of("away")[1], r#"PUBLISH topic=kept qos=1 dup=1 id=1 payload="must_stay""#);
 }
 
 #[test]

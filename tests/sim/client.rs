@@ -10,7 +10,7 @@ use gatewayd::mqtt::codec::client::{
     decode_server_packet, encode_connect, encode_disconnect, encode_pingreq, encode_puback, encode_pubcomp,
     encode_publish, encode_pubrec, encode_pubrel, encode_subscribe, encode_unsubscribe,
 };
-use gatewayd::mqtt::codec::{Decoded, PacketIdentifier, ProtocolVersion, QualityOfService};
+use gatewayd::mqtt::codec::{Decoded, PacketIdentifier, Properties, ProtocolVersion, QualityOfService};
 use gatewayd::mqtt::topic::{TopicFilter, TopicName};
 
 use crate::model::{Check, Instance, MessageNumber, Model, Seen};
@@ -158,7 +158,13 @@ impl Client {
         let payload = will.map(|will| payload::encode(will.number, model.at(will.number).bytes));
         let will = will.zip(payload.as_deref()).map(|(will, payload)| {
             let message = model.at(will.number);
-            Will { topic: name(message.topic), payload, qos: qos_of(message.qos), retain: message.retain }
+            Will {
+                topic: name(message.topic),
+                payload,
+                qos: qos_of(message.qos),
+                retain: message.retain,
+                properties: Properties::NONE,
+            }
         });
         let connect = Connect {
             version: ProtocolVersion::V311,
@@ -169,6 +175,7 @@ impl Client {
             will,
             user_name: None,
             password: None,
+            properties: Properties::NONE,
         };
         encode_connect(&mut self.outgoing, &connect).expect("a small CONNECT fits");
     }
@@ -203,14 +210,14 @@ impl Client {
             .iter()
             .map(|(filter, qos)| {
                 let filter = TopicFilter::parse(filter).expect("the plan's filters are valid");
-                SubscriptionRequest { filter, qos: qos_of(*qos) }
+                SubscriptionRequest::new(filter, qos_of(*qos))
             })
             .collect();
         for (filter, qos) in filters {
             model.subscribing(step, self.number, filter, *qos);
         }
         let identifier = self.fresh_identifier();
-        encode_subscribe(&mut self.outgoing, identifier, &requests).expect("a small SUBSCRIBE fits");
+        encode_subscribe(&mut self.outgoing, identifier, None, &requests).expect("a small SUBSCRIBE fits");
         self.owed.push_back(Owed::SubAck(identifier.number()));
         self.request = Some(Request::Subscribe(filters.to_vec()));
     }
@@ -219,7 +226,7 @@ impl Client {
         model.unsubscribing(self.number, filter);
         let identifier = self.fresh_identifier();
         let filters = [TopicFilter::parse(filter).expect("the plan's filters are valid")];
-        encode_unsubscribe(&mut self.outgoing, identifier, &filters).expect("a small UNSUBSCRIBE fits");
+        encode_unsubscribe(&mut self.outgoing, identifier, None, &filters).expect("a small UNSUBSCRIBE fits");
         self.owed.push_back(Owed::UnsubAck(identifier.number()));
         self.request = Some(Request::Unsubscribe(filter));
     }
@@ -344,21 +351,25 @@ impl Client {
                 Ok(())
             }
             ServerPacket::Publish(publish) => self.handle_publish(model, &publish),
-            ServerPacket::PubAck(identifier) => {
+            ServerPacket::PubAck(ack) => {
+                let identifier = ack.packet_identifier;
                 self.settle(Owed::PubAck(identifier.number()))?;
                 self.acknowledged(step, model, identifier, 1)
             }
-            ServerPacket::PubRec(identifier) => {
+            ServerPacket::PubRec(ack) => {
+                let identifier = ack.packet_identifier;
                 self.settle(Owed::PubRec(identifier.number()))?;
                 self.acknowledged(step, model, identifier, 2)
             }
-            ServerPacket::PubRel(identifier) => {
+            ServerPacket::PubRel(ack) => {
+                let identifier = ack.packet_identifier;
                 self.inbound_once.remove(&identifier.number());
                 self.doubtful_once.remove(&identifier.number());
                 self.replies.push_back(Reply::PubComp(identifier.number()));
                 Ok(())
             }
-            ServerPacket::PubComp(identifier) => {
+            ServerPacket::PubComp(ack) => {
+                let identifier = ack.packet_identifier;
                 self.settle(Owed::PubComp(identifier.number()))?;
                 self.outbound.retain(|outbound| outbound.identifier != identifier || !outbound.released);
                 Ok(())
@@ -378,8 +389,8 @@ impl Client {
                 }
                 Ok(())
             }
-            ServerPacket::UnsubAck(identifier) => {
-                self.settle(Owed::UnsubAck(identifier.number()))?;
+            ServerPacket::UnsubAck(unsuback) => {
+                self.settle(Owed::UnsubAck(unsuback.packet_identifier.number()))?;
                 let Some(Request::Unsubscribe(filter)) = self.request.take() else {
                     return Err(format!("client {}: UNSUBACK for nothing", self.number));
                 };
@@ -387,6 +398,9 @@ impl Client {
                 Ok(())
             }
             ServerPacket::PingResp => Ok(()),
+            ServerPacket::ConnAck5(_) | ServerPacket::Disconnect(_) | ServerPacket::Auth(_) => {
+                Err(format!("client {}: a packet of version 5", self.number))
+            }
         }
     }
 
@@ -542,6 +556,7 @@ impl Client {
             retain,
             duplicate,
             packet_identifier: identifier,
+            properties: None,
             payload: &payload,
         };
         encode_publish(&mut self.outgoing, &publish).expect("a PUBLISH of the plan fits");

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use gatewayd::broker::{Policy, QueueStatus, Recovered, RecoverySummary};
 use gatewayd::gateway::{Gateway, GatewayPolicy, StoreCondition};
 use gatewayd::ids::BatchNumber;
+use gatewayd::mqtt::connection::ServerPolicy;
 use gatewayd::store::{Batch, OnCorrupt, Persisted, Store, StoreOptions};
 use gatewayd::time::Now;
 
@@ -154,8 +155,11 @@ impl Machine {
         let policy = GatewayPolicy {
             connections_max: 64,
             message_bytes_max: 1 << 20,
-            packet_bytes_max: 1 << 20,
-            inflight_max: plan.inflight_max,
+            mqtt: ServerPolicy {
+                inflight_max: plan.inflight_max,
+                keep_alive_max_s: 0,
+                packet_bytes_max: 1 << 20,
+            },
             memory_max: 128 << 20,
             id: "sim".into(),
             keep_intervals: BTreeMap::new(),

@@ -107,6 +107,10 @@ struct Wire {
     received: Vec<u8>,
     /// The client takes no more bytes.
     stalled: bool,
+    /// Its CONNECT asked for version 5.
+    five: bool,
+    /// The first bytes that it sent.
+    beginning: Vec<u8>,
 }
 
 /// See the module's head.
@@ -123,6 +127,8 @@ pub struct World {
     lines: Vec<String>,
     /// A line for each connection, in place of the packets it is sent.
     pub counts_only: bool,
+    /// Packets of version 5 are told with what every client hears, and with their reason strings.
+    pub whole: bool,
     pub received: BTreeMap<String, u64>,
     pub recovery: RecoverySummary,
     /// Batches that the store has taken.
@@ -193,6 +199,7 @@ impl World {
             wires: BTreeMap::new(),
             lines: Vec::new(),
             counts_only: false,
+            whole: false,
             received: BTreeMap::new(),
             recovery,
             batches: 0,
@@ -212,7 +219,14 @@ impl World {
         let accept =
             Accept { allow_anonymous: self.setup.allow_anonymous, peer: name.into(), ..Accept::default() };
         let Some(id) = self.gateway.accept(self.now, accept) else { return false };
-        let wire = Wire { id, unread: VecDeque::new(), received: Vec::new(), stalled: false };
+        let wire = Wire {
+            id,
+            unread: VecDeque::new(),
+            received: Vec::new(),
+            stalled: false,
+            five: false,
+            beginning: Vec::new(),
+        };
         assert!(self.wires.insert(name.into(), wire).is_none(), "{name} has a connection already");
         self.settle();
         true
@@ -220,7 +234,8 @@ impl World {
 
     /// The client sends a packet, in the notation of [`packet`]; it connects first if need be.
     pub fn send(&mut self, name: &str, text: &str) {
-        self.send_bytes(name, &packet::encode(text));
+        self.queue(name, text);
+        self.settle();
     }
 
     pub fn send_bytes(&mut self, name: &str, bytes: &[u8]) {
@@ -230,7 +245,8 @@ impl World {
 
     /// The client sends packets that arrive in one round with what others send before the next [`World::settle`].
     pub fn queue(&mut self, name: &str, text: &str) {
-        self.queue_bytes(name, &packet::encode(text));
+        let five = self.wires.get(name).is_some_and(|wire| wire.five);
+        self.queue_bytes(name, &packet::encode_for(text, five));
     }
 
     fn queue_bytes(&mut self, name: &str, bytes: &[u8]) {
@@ -238,6 +254,9 @@ impl World {
             assert!(self.accept(name), "the gateway takes no more connections");
         }
         let wire = self.wires.get_mut(name).expect("the client is connected");
+        let room = 16_usize.saturating_sub(wire.beginning.len());
+        wire.beginning.extend(bytes.iter().take(room));
+        wire.five = packet::begins_version5(&wire.beginning);
         wire.unread.extend(bytes);
     }
 
@@ -412,6 +431,7 @@ impl World {
         let mut next = Self::start(self.setup.clone(), disk, now, self.boots + 1);
         next.lines.splice(0..0, std::mem::take(&mut self.lines));
         next.counts_only = self.counts_only;
+        next.whole = self.whole;
         *self = next;
     }
 
@@ -525,7 +545,8 @@ impl World {
             moved = true;
             let wire = self.wires.get_mut(name).expect("the client is connected");
             wire.received.extend_from_slice(&all[..count]);
-            for text in packet::decode(&mut wire.received) {
+            let five = wire.five.then_some(self.whole);
+            for text in packet::decode_for(&mut wire.received, five) {
                 *self.received.entry(name.into()).or_default() += 1;
                 if !self.counts_only {
                     self.lines.push(format!("< {name} {text}"));

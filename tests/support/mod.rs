@@ -15,5 +15,6 @@
 pub mod disk;
 pub mod driver;
 pub mod packet;
+pub mod packet5;
 pub mod series;
 pub mod transcript;

@@ -1,4 +1,5 @@
-//! MQTT 3.1 and 3.1.1 packets as readable text, and back: `PUBLISH topic=a/b qos=1 id=7 payload="x"`.
+//! MQTT 3.1 and 3.1.1 packets as readable text, and back: `PUBLISH topic=a/b qos=1 id=7 payload="x"`. Those of version 5,
+//! which begin with `CONNECT version=5`, are in [`super::packet5`].
 //!
 //! Written apart from the gateway's codec, so that each checks the other, and free to write what no client may send:
 //! QoS 3, identifier 0, a topic with a wildcard, bytes as they are (`HEX c0 01 00`). Fields are `name=value`; a value
@@ -7,12 +8,31 @@
 use std::fmt::Write as _;
 
 /// The fields of one packet's text.
-struct Fields<'a> {
-    packet: &'a str,
-    fields: Vec<(String, Vec<u8>)>,
+pub struct Fields<'a> {
+    pub packet: &'a str,
+    pub fields: Vec<(String, Vec<u8>)>,
 }
 
-/// The bytes of the packet that `text` describes, as a client sends it.
+/// The bytes of the packet that `text` describes, as a client sends it; after a CONNECT of version 5 in its form.
+pub fn encode_for(text: &str, five: bool) -> Vec<u8> {
+    let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let fields = || Fields { packet: text, fields: parse_fields(rest) };
+    let begins = name == "CONNECT" && fields().value("version") == Some(b"5");
+    if name != "HEX" && (begins || five && name != "CONNECT") {
+        return super::packet5::encode(name, &fields());
+    }
+    encode(text)
+}
+
+/// True when these bytes begin with a CONNECT of version 5 or later.
+pub fn begins_version5(bytes: &[u8]) -> bool {
+    let length_ends = bytes.iter().skip(1).take(4).position(|byte| byte & 0x80 == 0);
+    let Some(body) = length_ends.and_then(|at| bytes.get(at + 2..)) else { return false };
+    let level = body.strip_prefix(b"\0\x04MQTT").and_then(|rest| rest.first());
+    bytes.first().is_some_and(|first| first >> 4 == 1) && level.is_some_and(|level| level & 0x7f >= 5)
+}
+
+/// The bytes of the packet that `text` describes, as a client sends it before version 5.
 pub fn encode(text: &str) -> Vec<u8> {
     let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
     if name == "HEX" {
@@ -56,9 +76,17 @@ pub fn encode(text: &str) -> Vec<u8> {
 
 /// The packets at the front of `bytes` as text, taken out; a piece of a packet stays.
 pub fn decode(bytes: &mut Vec<u8>) -> Vec<String> {
+    decode_for(bytes, None)
+}
+
+/// As [`decode`]; in the form of version 5, with or without what every client is told.
+pub fn decode_for(bytes: &mut Vec<u8>, five: Option<bool>) -> Vec<String> {
     let mut packets = Vec::new();
     while let Some((header, body, consumed)) = cut(bytes) {
-        packets.push(describe(header, &body));
+        packets.push(match five {
+            Some(whole) => super::packet5::describe(header, &body, whole),
+            None => describe(header, &body),
+        });
         bytes.drain(..consumed);
     }
     packets
@@ -110,7 +138,7 @@ fn describe(header: u8, body: &[u8]) -> String {
     }
 }
 
-fn code(code: u8) -> String {
+pub fn code(code: u8) -> String {
     if code < 0x80 { code.to_string() } else { format!("{code:#04x}") }
 }
 
@@ -192,7 +220,7 @@ pub fn packet(header: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn put(body: &mut Vec<u8>, value: &[u8]) {
+pub fn put(body: &mut Vec<u8>, value: &[u8]) {
     body.extend_from_slice(
         &u16::try_from(value.len()).expect("a field has at most 65535 bytes").to_be_bytes(),
     );
@@ -200,25 +228,25 @@ fn put(body: &mut Vec<u8>, value: &[u8]) {
 }
 
 impl Fields<'_> {
-    fn value(&self, name: &str) -> Option<&[u8]> {
+    pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_slice())
     }
 
-    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.fields.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_slice())
     }
 
-    fn number(&self, name: &str, default: u64) -> u64 {
+    pub fn number(&self, name: &str, default: u64) -> u64 {
         self.value(name).map_or(default, number)
     }
 
-    fn text(&self, name: &str, default: &str) -> String {
+    pub fn text(&self, name: &str, default: &str) -> String {
         let value = self.value(name).map(|v| String::from_utf8(v.to_vec()).expect(self.packet));
         value.unwrap_or_else(|| default.into())
     }
 }
 
-fn number(value: &[u8]) -> u64 {
+pub fn number(value: &[u8]) -> u64 {
     let text = str::from_utf8(value).expect("a number is text");
     text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
 }
@@ -274,7 +302,7 @@ fn unquote(text: &str) -> (Vec<u8>, &str) {
 }
 
 /// The value as text that [`parse_fields`] reads back.
-fn quote(value: &[u8], always: bool) -> String {
+pub fn quote(value: &[u8], always: bool) -> String {
     if value.len() > 64
         && let Some(first) = value.first().filter(|byte| byte.is_ascii_alphanumeric())
         && value.iter().all(|byte| byte == first)

@@ -3,6 +3,7 @@
 //! ```text
 //! # a remark
 //! % inflight_max=3            a setting, before the first step
+//! % whole=true                packets of version 5 with what every client hears, and with reason strings
 //! > a CONNECT client=sensor   client `a` sends; it connects first if it has no connection
 //! > a PINGREQ ~               ... and the packet arrives in the same round as the next line's
 //! < a CONNACK present=0 code=0        the gateway sends
@@ -32,6 +33,7 @@ use super::driver::{Setup, World};
 #[track_caller]
 pub fn check(script: &str) -> World {
     let mut world = World::new(setup(script));
+    world.whole = script.lines().any(|line| line.trim() == "% whole=true");
     check_in(&mut world, script);
     world
 }
@@ -61,6 +63,7 @@ pub fn check_in(world: &mut World, script: &str) {
 /// Plays the steps of `script` in a fresh world and gives it back with the gateway's answers.
 pub fn play(script: &str) -> String {
     let mut world = World::new(setup(script));
+    world.whole = script.lines().any(|line| line.trim() == "% whole=true");
     let mut out = String::new();
     for line in script.lines().filter(|line| !is_answer(line.trim())) {
         writeln!(out, "{line}").expect("a string takes all");
@@ -96,6 +99,9 @@ pub fn setup(script: &str) -> Setup {
         let number = || value.parse::<u64>().unwrap_or_else(|_| panic!("no number in % {line}"));
         let config = &mut setup.config;
         match name {
+            "whole" => {}
+            "keep_alive_max" => config.limits.keep_alive_max = duration(value),
+            "retained_bytes_max" => config.limits.retained_bytes_max = number(),
             "inflight_max" => config.limits.inflight_max = number() as u16,
             "retained_max" => config.limits.retained_max = number() as u32,
             "sessions_max" => config.limits.sessions_max = number() as u32,

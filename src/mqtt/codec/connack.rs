@@ -1,15 +1,18 @@
-//! CONNACK. MQTT 3.1.1 section 3.2.
+//! CONNACK. MQTT 3.1.1 and 5 section 3.2.
 //!
 //! ```text
-//! byte   bit 0: session present (3.1: reserved)
-//! byte   return code
+//! byte         bit 0: session present (3.1: reserved)
+//! byte         return code; in 5 a reason code
+//! properties   5 only
 //! ```
 
 use std::fmt;
 
-use super::error::ProtocolError;
+use super::error::{EncodeError, ProtocolError};
+use super::properties::{Place, Properties};
+use super::reason::ReasonCode;
 use super::value::{PacketType, ProtocolVersion};
-use super::wire::Reader;
+use super::wire::{Reader, properties_bytes, put_fixed_header, put_properties};
 
 /// The server's answer to CONNECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,11 +48,48 @@ impl ConnAck {
                 Err(ProtocolError::malformed("session present in a refusal", "MQTT-3.2.2-4"))
             }
             ProtocolVersion::V311 => Ok(Self { session_present: flags != 0, return_code }),
+            ProtocolVersion::V5 => {
+                Err(ProtocolError::violation("CONNACK has the form of 3.1.1", "section 3.2"))
+            }
         }
     }
 }
 
-/// Appends a CONNACK. A refusal never says that a session is present. [MQTT-3.2.2-4]
+/// The server's answer to CONNECT in version 5.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnAck5<'a> {
+    pub session_present: bool,
+    pub reason: ReasonCode,
+    pub properties: Properties<'a>,
+}
+
+impl<'a> ConnAck5<'a> {
+    pub(super) fn decode(body: &'a [u8]) -> Result<Self, ProtocolError> {
+        let mut reader = Reader::new(body);
+        let flags = reader.byte()?;
+        if flags & !1 != 0 {
+            return Err(ProtocolError::malformed("reserved CONNACK flags are set", "MQTT-3.2.2-1"));
+        }
+        let reason = ReasonCode::decode(reader.byte()?, PacketType::ConnAck)?;
+        if flags != 0 && reason != ReasonCode::Success {
+            return Err(ProtocolError::malformed("session present in a refusal", "MQTT-3.2.2-6"));
+        }
+        let properties = Properties::decode(&mut reader, Place::Packet(PacketType::ConnAck))?;
+        reader.finish()?;
+        Ok(Self { session_present: flags != 0, reason, properties })
+    }
+}
+
+/// Appends a CONNACK of version 5. A refusal never says that a session is present. [MQTT-3.2.2-6]
+pub fn encode_connack5(out: &mut Vec<u8>, connack: &ConnAck5<'_>) -> Result<(), EncodeError> {
+    let remaining_length = properties_bytes(Some(connack.properties)).saturating_add(2);
+    put_fixed_header(out, PacketType::ConnAck.first_byte(), remaining_length, remaining_length)?;
+    let session_present = connack.session_present && connack.reason == ReasonCode::Success;
+    out.extend_from_slice(&[u8::from(session_present), connack.reason.number()]);
+    put_properties(out, connack.properties)
+}
+
+/// Appends a CONNACK of a version before 5. A refusal never says that a session is present. [MQTT-3.2.2-4]
 pub fn encode_connack(
     out: &mut Vec<u8>,
     session_present: bool,
@@ -58,7 +98,7 @@ pub fn encode_connack(
 ) {
     let tells = match version {
         ProtocolVersion::V31 => false,
-        ProtocolVersion::V311 => return_code == ConnectReturnCode::Accepted,
+        ProtocolVersion::V311 | ProtocolVersion::V5 => return_code == ConnectReturnCode::Accepted,
     };
     out.extend_from_slice(&[
         PacketType::ConnAck.first_byte(),

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::reason::ReasonCode;
 use crate::mqtt::topic::TopicError;
 
 /// A packet that a peer may not send. The connection it came on is closed. [MQTT-4.8.0-1]
@@ -31,8 +32,35 @@ pub enum Fault {
     TopicFilterInvalid,
     /// A topic name holds a wildcard, is empty or breaks a limit. (0x90)
     TopicNameInvalid,
+    /// The sender has more publishes under way than the receiver said it takes. (0x93)
+    ReceiveMaximumExceeded,
+    /// A topic alias is zero, too high, or stands for nothing. (0x94)
+    TopicAliasInvalid,
     /// The fixed header announces more than the receiver takes. (0x95)
     PacketTooLarge,
+    /// The sender asks for more than the receiver keeps for one peer. (0x97)
+    QuotaExceeded,
+    /// A message is to be kept as last value, and none are kept. (0x9A)
+    RetainNotSupported,
+}
+
+impl Fault {
+    /// The reason code that tells a peer of version 5.
+    #[must_use]
+    pub const fn reason_code(self) -> ReasonCode {
+        match self {
+            Self::MalformedPacket => ReasonCode::MalformedPacket,
+            Self::ProtocolViolation => ReasonCode::ProtocolError,
+            Self::UnacceptableProtocolVersion => ReasonCode::UnsupportedProtocolVersion,
+            Self::TopicFilterInvalid => ReasonCode::TopicFilterInvalid,
+            Self::TopicNameInvalid => ReasonCode::TopicNameInvalid,
+            Self::ReceiveMaximumExceeded => ReasonCode::ReceiveMaximumExceeded,
+            Self::TopicAliasInvalid => ReasonCode::TopicAliasInvalid,
+            Self::PacketTooLarge => ReasonCode::PacketTooLarge,
+            Self::QuotaExceeded => ReasonCode::QuotaExceeded,
+            Self::RetainNotSupported => ReasonCode::RetainNotSupported,
+        }
+    }
 }
 
 impl ProtocolError {
@@ -61,7 +89,8 @@ impl ProtocolError {
             | TopicError::WildcardInName
             | TopicError::MultiLevelMisplaced
             | TopicError::SingleLevelMisplaced
-            | TopicError::TooManyLevels => fault,
+            | TopicError::TooManyLevels
+            | TopicError::ShareMalformed => fault,
         };
         Self { fault, detail: error.detail(), rule: error.rule() }
     }

@@ -11,6 +11,7 @@
 use super::error::{Fault, ProtocolError};
 use super::publish;
 use super::value::{PacketType, ProtocolVersion};
+use super::wire::LONG;
 
 /// First two to five bytes of a packet, checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,7 @@ impl FixedHeader {
     ) -> Result<Option<(Self, usize)>, ProtocolError> {
         let Some((&first, after_first)) = input.split_first() else { return Ok(None) };
         let packet_type = PacketType::from_number(first >> 4)
+            .filter(|found| *found != PacketType::Auth || version == Some(ProtocolVersion::V5))
             .ok_or(ProtocolError::malformed("packet type is reserved", "section 2.2.1"))?;
         let flags = first & 0x0f;
         check_flags(packet_type, flags, version)?;
@@ -44,6 +46,9 @@ impl FixedHeader {
             shift = shift.saturating_add(7);
             header_bytes = header_bytes.saturating_add(1);
             if byte & 0x80 == 0 {
+                if byte == 0 && header_bytes > 2 && version == Some(ProtocolVersion::V5) {
+                    return Err(LONG);
+                }
                 return Ok(Some((Self { packet_type, flags, remaining_length }, header_bytes)));
             }
         }
@@ -125,7 +130,7 @@ fn check_order(
         Sender::Client if packet_type != PacketType::Connect && version.is_none() => {
             Err(ProtocolError::violation("first packet is not CONNECT", "MQTT-3.1.0-1"))
         }
-        Sender::Server if !packet_type.from_server() => {
+        Sender::Server if !version.is_none_or(|version| packet_type.from_server(version)) => {
             Err(ProtocolError::violation("packet type is sent by clients only", "section 2.2.1"))
         }
         Sender::Client | Sender::Server => Ok(()),

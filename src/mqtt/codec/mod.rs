@@ -1,11 +1,11 @@
-//! MQTT packets between bytes and types. MQTT 3.1.1 sections 1.5, 2 and 3; 3.1 where it differs.
+//! MQTT packets between bytes and types. MQTT 3.1.1 and 5 sections 1.5, 2 and 3; 3.1 where it differs.
 //!
 //! Owns the form of each packet, one file per packet: field layout, flags, UTF-8, topic rules, and which side may
 //! send what. Leaves the course of a session (keep-alive, packet identifiers in use, who may connect) to the
 //! endpoint. Pure: bytes in, a borrowed view out; nothing allocates but the output of the encoders.
 //!
-//! Version 5 adds a variant to [`ProtocolVersion`], properties beside the fields and reason codes from
-//! [`Fault`]; every place to decide is a `match` on the version.
+//! Version 5 adds [`Properties`] beside the fields and a [`ReasonCode`] to every answer; a packet type that has the
+//! same fields in all versions is one type, with properties where the version has them.
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::wildcard_enum_match_arm)]
 
@@ -13,9 +13,13 @@ mod ack;
 pub mod client;
 mod connack;
 mod connect;
+mod disconnect;
 mod error;
 mod fixed_header;
+mod properties;
+mod property_list;
 mod publish;
+mod reason;
 mod suback;
 mod subscribe;
 mod unsubscribe;
@@ -27,15 +31,22 @@ mod wire;
 mod tests;
 
 pub use ack::{
-    encode_pingresp, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel, encode_unsuback,
+    Acknowledgement, encode_acknowledgement, encode_pingresp, encode_puback, encode_pubcomp, encode_pubrec,
+    encode_pubrel,
 };
-pub use connack::{ConnectReturnCode, encode_connack};
-pub use connect::{Connect, Will};
+pub use connack::{ConnAck5, ConnectReturnCode, encode_connack, encode_connack5};
+pub use connect::{Connect, Will, version_of_answer};
+pub use disconnect::{Auth, Disconnect, encode_disconnect_reason};
 pub use error::{EncodeError, Fault, ProtocolError};
 pub use fixed_header::FixedHeader;
-pub use publish::{Publish, encode_publish, encode_publish_head, patch_duplicate, patch_packet_identifier};
-pub use suback::{SubscribeReturnCode, encode_suback};
-pub use subscribe::{Subscribe, SubscriptionRequest, Subscriptions};
+pub use properties::{Place, Properties, PropertyId, PropertyType, PropertyValue};
+pub use property_list::PropertyList;
+pub use publish::{
+    Publish, encode_publish, encode_publish_head, patch_duplicate, patch_packet_identifier, publish_bytes,
+};
+pub use reason::ReasonCode;
+pub use suback::{SubscribeReturnCode, encode_suback, encode_unsuback, encode_unsuback5};
+pub use subscribe::{RetainHandling, Subscribe, SubscriptionRequest, Subscriptions};
 pub use unsubscribe::{TopicFilters, Unsubscribe};
 pub use value::{PacketIdentifier, PacketType, ProtocolVersion, QualityOfService};
 pub use wire::REMAINING_LENGTH_MAX;
@@ -47,14 +58,15 @@ use fixed_header::{Cut, Sender, cut};
 pub enum ControlPacket<'a> {
     Connect(Connect<'a>),
     Publish(Publish<'a>),
-    PubAck(PacketIdentifier),
-    PubRec(PacketIdentifier),
-    PubRel(PacketIdentifier),
-    PubComp(PacketIdentifier),
+    PubAck(Acknowledgement<'a>),
+    PubRec(Acknowledgement<'a>),
+    PubRel(Acknowledgement<'a>),
+    PubComp(Acknowledgement<'a>),
     Subscribe(Subscribe<'a>),
     Unsubscribe(Unsubscribe<'a>),
     PingReq,
-    Disconnect,
+    Disconnect(Disconnect<'a>),
+    Auth(Auth<'a>),
 }
 
 /// What the front of the input holds.
@@ -93,22 +105,31 @@ fn decode_after_connect(
     body: &[u8],
     version: ProtocolVersion,
 ) -> Result<ControlPacket<'_>, ProtocolError> {
+    let acknowledgement = |body| Acknowledgement::decode(body, header.packet_type, version);
     Ok(match header.packet_type {
-        PacketType::Publish => ControlPacket::Publish(Publish::decode(header, body)?),
-        PacketType::PubAck => ControlPacket::PubAck(ack::decode(body)?),
-        PacketType::PubRec => ControlPacket::PubRec(ack::decode(body)?),
-        PacketType::PubRel => ControlPacket::PubRel(ack::decode(body)?),
-        PacketType::PubComp => ControlPacket::PubComp(ack::decode(body)?),
+        PacketType::Publish => {
+            let publish = Publish::decode(header, body, version)?;
+            let properties = publish.properties.unwrap_or_default();
+            if properties.number(PropertyId::SubscriptionIdentifier).is_some() {
+                return Err(ProtocolError::violation(
+                    "a client sends a subscription identifier",
+                    "MQTT-3.3.4-6",
+                ));
+            }
+            ControlPacket::Publish(publish)
+        }
+        PacketType::PubAck => ControlPacket::PubAck(acknowledgement(body)?),
+        PacketType::PubRec => ControlPacket::PubRec(acknowledgement(body)?),
+        PacketType::PubRel => ControlPacket::PubRel(acknowledgement(body)?),
+        PacketType::PubComp => ControlPacket::PubComp(acknowledgement(body)?),
         PacketType::Subscribe => ControlPacket::Subscribe(Subscribe::decode(body, version)?),
-        PacketType::Unsubscribe => ControlPacket::Unsubscribe(Unsubscribe::decode(body)?),
+        PacketType::Unsubscribe => ControlPacket::Unsubscribe(Unsubscribe::decode(body, version)?),
         PacketType::PingReq => {
             ack::decode_empty(body)?;
             ControlPacket::PingReq
         }
-        PacketType::Disconnect => {
-            ack::decode_empty(body)?;
-            ControlPacket::Disconnect
-        }
+        PacketType::Disconnect => ControlPacket::Disconnect(Disconnect::decode(body, version)?),
+        PacketType::Auth => ControlPacket::Auth(Auth::decode(body)?),
         PacketType::Connect
         | PacketType::ConnAck
         | PacketType::SubAck

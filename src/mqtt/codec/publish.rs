@@ -1,9 +1,10 @@
-//! PUBLISH. MQTT 3.1.1 section 3.3.
+//! PUBLISH. MQTT 3.1.1 and 5 section 3.3.
 //!
 //! ```text
 //! flags    DUP, QoS (2 bits), RETAIN
-//! string   topic name
+//! string   topic name           in 5 empty when a topic alias stands for it
 //! u16      packet identifier    if QoS > 0
+//!          properties           5 only
 //! ...      payload, to the end of the packet
 //! ```
 
@@ -11,13 +12,15 @@ use std::fmt;
 
 use super::error::{EncodeError, ProtocolError};
 use super::fixed_header::FixedHeader;
+use super::properties::{Place, Properties, PropertyId};
 use super::value::{PacketIdentifier, PacketType, ProtocolVersion, QualityOfService};
-use super::wire::{Reader, put_fixed_header};
+use super::wire::{Reader, field_bytes, properties_bytes, put_fixed_header, put_properties, variable_bytes};
 use crate::mqtt::topic::TopicName;
 
 /// An application message on its way, in either direction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Publish<'a> {
+    /// In version 5 it may be [`TopicName::ALIASED`]: the properties then have a topic alias.
     pub topic: TopicName<'a>,
     pub qos: QualityOfService,
     pub retain: bool,
@@ -25,6 +28,8 @@ pub struct Publish<'a> {
     pub duplicate: bool,
     /// Present exactly when the QoS is not 0.
     pub packet_identifier: Option<PacketIdentifier>,
+    /// There exactly when the packet has the form of version 5.
+    pub properties: Option<Properties<'a>>,
     pub payload: &'a [u8],
 }
 
@@ -33,15 +38,36 @@ const QOS_SHIFT: u32 = 1;
 const RETAIN: u8 = 0b0001;
 
 impl<'a> Publish<'a> {
-    pub(super) fn decode(header: FixedHeader, body: &'a [u8]) -> Result<Self, ProtocolError> {
+    pub(super) fn decode(
+        header: FixedHeader,
+        body: &'a [u8],
+        version: ProtocolVersion,
+    ) -> Result<Self, ProtocolError> {
         let mut reader = Reader::new(body);
-        let topic = TopicName::parse(reader.topic_string()?).map_err(ProtocolError::topic_name)?;
+        let topic = reader.topic_string()?;
+        let topic = if version == ProtocolVersion::V5 && topic.is_empty() {
+            TopicName::ALIASED
+        } else {
+            TopicName::parse(topic).map_err(ProtocolError::topic_name)?
+        };
         let qos = qos(header.flags)?;
         let packet_identifier = match qos {
             QualityOfService::AtMostOnce => None,
             QualityOfService::AtLeastOnce | QualityOfService::ExactlyOnce => {
                 Some(reader.packet_identifier()?)
             }
+        };
+        let properties = if version == ProtocolVersion::V5 {
+            let properties = Properties::decode(&mut reader, Place::Packet(PacketType::Publish))?;
+            if topic == TopicName::ALIASED && properties.number(PropertyId::TopicAlias).is_none() {
+                return Err(ProtocolError::violation(
+                    "neither topic name nor topic alias",
+                    "section 3.3.2.1",
+                ));
+            }
+            Some(properties)
+        } else {
+            None
         };
         Ok(Self {
             topic,
@@ -50,6 +76,7 @@ impl<'a> Publish<'a> {
             // MQTT 3.1 says nothing about DUP with QoS 0; it has no meaning there.
             duplicate: header.flags & DUP != 0 && qos != QualityOfService::AtMostOnce,
             packet_identifier,
+            properties,
             payload: reader.remainder(),
         })
     }
@@ -64,6 +91,7 @@ impl fmt::Debug for Publish<'_> {
             .field("retain", &self.retain)
             .field("duplicate", &self.duplicate)
             .field("packet_identifier", &self.packet_identifier)
+            .field("properties", &self.properties)
             .field("payload_bytes", &self.payload.len())
             .finish()
     }
@@ -81,6 +109,17 @@ pub(super) fn check_flags(flags: u8, version: Option<ProtocolVersion>) -> Result
 fn qos(flags: u8) -> Result<QualityOfService, ProtocolError> {
     QualityOfService::try_from(flags >> QOS_SHIFT & 0b11)
         .map_err(|_| ProtocolError::malformed("PUBLISH has QoS 3", "MQTT-3.3.1-4"))
+}
+
+/// Bytes that a PUBLISH takes on the wire.
+#[must_use]
+pub fn publish_bytes(publish: &Publish<'_>) -> usize {
+    let identifier_bytes = if publish.qos == QualityOfService::AtMostOnce { 0 } else { 2 };
+    let remaining_length = field_bytes(publish.topic.as_str().as_bytes())
+        .saturating_add(identifier_bytes)
+        .saturating_add(properties_bytes(publish.properties))
+        .saturating_add(publish.payload.len());
+    variable_bytes(remaining_length).saturating_add(1).saturating_add(remaining_length)
 }
 
 /// Appends a whole PUBLISH and returns where its packet identifier lies, if it has one, counted from the start
@@ -126,7 +165,11 @@ fn encode_head(
     };
     let topic_length = super::wire::field_length(topic)?;
     let identifier_bytes = if packet_identifier.is_some() { 2 } else { 0 };
-    let head_bytes = topic.len().saturating_add(2).saturating_add(identifier_bytes);
+    let head_bytes = topic
+        .len()
+        .saturating_add(2)
+        .saturating_add(identifier_bytes)
+        .saturating_add(properties_bytes(publish.properties));
     let remaining_length = head_bytes.saturating_add(publish.payload.len());
     let start = out.len();
     put_fixed_header(
@@ -137,10 +180,13 @@ fn encode_head(
     )?;
     out.extend_from_slice(&topic_length.to_be_bytes());
     out.extend_from_slice(topic);
-    let Some(packet_identifier) = packet_identifier else { return Ok(None) };
-    let identifier_at = out.len().saturating_sub(start);
-    out.extend_from_slice(&packet_identifier.number().to_be_bytes());
-    Ok(Some(identifier_at))
+    let mut identifier_at = None;
+    if let Some(packet_identifier) = packet_identifier {
+        identifier_at = Some(out.len().saturating_sub(start));
+        out.extend_from_slice(&packet_identifier.number().to_be_bytes());
+    }
+    publish.properties.map_or(Ok(()), |properties| put_properties(out, properties))?;
+    Ok(identifier_at)
 }
 
 fn first_byte(publish: &Publish<'_>) -> u8 {

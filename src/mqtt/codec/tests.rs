@@ -117,7 +117,7 @@ fn m2_2_2_2_reserved_flags_are_refused() {
 fn mqtt_3_1_clients_may_set_dup_where_3_1_1_reserves_it() {
     assert_eq!(
         accepted(&[0x6a, 2, 0, 7], Some(V31)),
-        ControlPacket::PubRel(PacketIdentifier::new(7).unwrap())
+        ControlPacket::PubRel(Acknowledgement::success(PacketIdentifier::new(7).unwrap()))
     );
     accepted(&packet(0x8a, &[0, 1, 0, 1, b'a', 1]), Some(V31));
     accepted(&packet(0xaa, &[0, 1, 0, 1, b'a']), Some(V31));
@@ -208,7 +208,7 @@ fn packets_of_the_wrong_side_are_refused() {
             assert_eq!(from_client.unwrap_err().fault, Fault::ProtocolViolation, "{packet_type:?}");
         }
         let from_server = decode_server_packet(&input, V311, usize::MAX);
-        if packet_type.from_server() {
+        if packet_type.from_server(V311) {
             assert!(from_server.is_ok(), "{packet_type:?}");
         } else {
             assert_eq!(from_server.unwrap_err().fault, Fault::ProtocolViolation, "{packet_type:?}");
@@ -226,9 +226,15 @@ fn m3_1_2_1_a_foreign_protocol_name_is_refused() {
 
 #[test]
 fn m3_1_2_2_an_unknown_level_is_told_apart_whatever_follows() {
-    for (name, level) in
-        [("MQTT", 3), ("MQTT", 5), ("MQTT", 6), ("MQTT", 0), ("MQTT", 0x85), ("MQIsdp", 4), ("MQIsdp", 0x84)]
-    {
+    for (name, level) in [
+        ("MQTT", 3),
+        ("MQTT", 6),
+        ("MQTT", 0),
+        ("MQTT", 0x86),
+        ("MQIsdp", 4),
+        ("MQIsdp", 5),
+        ("MQIsdp", 0x84),
+    ] {
         let mut body = string(name.as_bytes());
         body.push(level);
         body.extend_from_slice(b"\xff\xff\xff");
@@ -338,9 +344,11 @@ fn a_connect_with_everything_is_read_field_by_field() {
             payload: b"\x00\xff",
             qos: QualityOfService::ExactlyOnce,
             retain: true,
+            properties: Properties::NONE,
         }),
         user_name: Some("user"),
         password: Some(b"\x00secret"),
+        properties: Properties::NONE,
     };
     assert_eq!(connect, expected);
     assert!(!format!("{connect:?}").contains("secret"), "a password stays out of logs");
@@ -515,7 +523,7 @@ fn replies_have_these_bytes() {
         SubscribeReturnCode::Failure,
         SubscribeReturnCode::Granted(QualityOfService::AtMostOnce),
     ];
-    encode_suback(&mut out, identifier, &codes).unwrap();
+    encode_suback(&mut out, identifier, None, &codes).unwrap();
     let expected = "40021234 50021234 62021234 70021234 b0021234 d000 90051234028000".replace(' ', "");
     let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, expected);
@@ -533,6 +541,7 @@ fn what_has_no_wire_form_leaves_no_bytes() {
         will: None,
         user_name: None,
         password: None,
+        properties: Properties::NONE,
     };
     let publish = Publish {
         topic: TopicName::parse("a").unwrap(),
@@ -540,6 +549,7 @@ fn what_has_no_wire_form_leaves_no_bytes() {
         retain: false,
         duplicate: false,
         packet_identifier: None,
+        properties: None,
         payload: b"",
     };
     let identifier = PacketIdentifier::new(1).unwrap();
@@ -553,9 +563,9 @@ fn what_has_no_wire_form_leaves_no_bytes() {
         Err(EncodeError::PasswordWithoutUserName)
     );
     assert_eq!(encode_publish(&mut out, &publish), Err(EncodeError::PacketIdentifierMissing));
-    assert_eq!(encode_suback(&mut out, identifier, &[]), Err(EncodeError::NoEntries));
-    assert_eq!(encode_subscribe(&mut out, identifier, &[]), Err(EncodeError::NoEntries));
-    assert_eq!(encode_unsubscribe(&mut out, identifier, &[]), Err(EncodeError::NoEntries));
+    assert_eq!(encode_suback(&mut out, identifier, None, &[]), Err(EncodeError::NoEntries));
+    assert_eq!(encode_subscribe(&mut out, identifier, None, &[]), Err(EncodeError::NoEntries));
+    assert_eq!(encode_unsubscribe(&mut out, identifier, None, &[]), Err(EncodeError::NoEntries));
     assert!(out.is_empty());
 }
 

@@ -1,19 +1,23 @@
-//! UNSUBSCRIBE. MQTT 3.1.1 section 3.10.
+//! UNSUBSCRIBE. MQTT 3.1.1 and 5 section 3.10.
 //!
 //! ```text
 //! u16      packet identifier
+//!          properties        5 only
 //! string   topic filter, one or more times
 //! ```
 
 use super::error::{EncodeError, ProtocolError};
-use super::value::{PacketIdentifier, PacketType};
-use super::wire::{Reader, field_bytes, put_binary, put_fixed_header};
+use super::properties::{Place, Properties};
+use super::value::{PacketIdentifier, PacketType, ProtocolVersion};
+use super::wire::{Reader, field_bytes, properties_bytes, put_binary, put_fixed_header, put_properties};
 use crate::mqtt::topic::TopicFilter;
 
 /// A request to end subscriptions, all of its filters checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsubscribe<'a> {
     pub packet_identifier: PacketIdentifier,
+    /// There exactly when the packet has the form of version 5.
+    pub properties: Option<Properties<'a>>,
     pub filters: TopicFilters<'a>,
 }
 
@@ -25,9 +29,15 @@ pub struct TopicFilters<'a> {
 }
 
 impl<'a> Unsubscribe<'a> {
-    pub(super) fn decode(body: &'a [u8]) -> Result<Self, ProtocolError> {
+    pub(super) fn decode(body: &'a [u8], version: ProtocolVersion) -> Result<Self, ProtocolError> {
         let mut reader = Reader::new(body);
         let packet_identifier = reader.packet_identifier()?;
+        let properties = match version {
+            ProtocolVersion::V5 => {
+                Some(Properties::decode(&mut reader, Place::Packet(PacketType::Unsubscribe))?)
+            }
+            ProtocolVersion::V31 | ProtocolVersion::V311 => None,
+        };
         let mut filters = TopicFilters { reader, left: 0 };
         while !reader.is_empty() {
             entry(&mut reader)?;
@@ -36,7 +46,7 @@ impl<'a> Unsubscribe<'a> {
         if filters.left == 0 {
             return Err(ProtocolError::violation("UNSUBSCRIBE has no topic filter", "MQTT-3.10.3-2"));
         }
-        Ok(Self { packet_identifier, filters })
+        Ok(Self { packet_identifier, properties, filters })
     }
 }
 
@@ -60,21 +70,23 @@ fn entry<'a>(reader: &mut Reader<'a>) -> Result<TopicFilter<'a>, ProtocolError> 
     TopicFilter::parse(reader.topic_string()?).map_err(ProtocolError::topic_filter)
 }
 
-/// Appends an UNSUBSCRIBE.
+/// Appends an UNSUBSCRIBE; in the form of version 5 when there are properties.
 pub fn encode_unsubscribe(
     out: &mut Vec<u8>,
     packet_identifier: PacketIdentifier,
+    properties: Option<Properties<'_>>,
     filters: &[TopicFilter<'_>],
 ) -> Result<(), EncodeError> {
     if filters.is_empty() {
         return Err(EncodeError::NoEntries);
     }
-    let mut remaining_length = 2_usize;
+    let mut remaining_length = properties_bytes(properties).saturating_add(2);
     for filter in filters {
         remaining_length = remaining_length.saturating_add(field_bytes(filter.as_str().as_bytes()));
     }
     put_fixed_header(out, PacketType::Unsubscribe.first_byte(), remaining_length, remaining_length)?;
     out.extend_from_slice(&packet_identifier.number().to_be_bytes());
+    properties.map_or(Ok(()), |properties| put_properties(out, properties))?;
     for filter in filters {
         put_binary(out, filter.as_str().as_bytes())?;
     }

@@ -12,6 +12,8 @@ pub enum ProtocolVersion {
     V31,
     /// MQTT 3.1.1: name `MQTT`, level 4.
     V311,
+    /// MQTT 5.0: name `MQTT`, level 5.
+    V5,
 }
 
 impl ProtocolVersion {
@@ -20,7 +22,7 @@ impl ProtocolVersion {
     pub const fn name(self) -> &'static str {
         match self {
             Self::V31 => "MQIsdp",
-            Self::V311 => "MQTT",
+            Self::V311 | Self::V5 => "MQTT",
         }
     }
 
@@ -30,6 +32,7 @@ impl ProtocolVersion {
         match self {
             Self::V31 => 3,
             Self::V311 => 4,
+            Self::V5 => 5,
         }
     }
 }
@@ -90,7 +93,7 @@ impl fmt::Display for PacketIdentifier {
     }
 }
 
-/// Control packet type: the high four bits of the first byte. 0 and 15 are forbidden. Section 2.2.1.
+/// Control packet type: the high four bits of the first byte. 0 is forbidden, and 15 before version 5. Section 2.2.1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PacketType {
     Connect = 1,
@@ -107,6 +110,8 @@ pub enum PacketType {
     PingReq = 12,
     PingResp = 13,
     Disconnect = 14,
+    /// Version 5 only.
+    Auth = 15,
 }
 
 impl PacketType {
@@ -128,6 +133,7 @@ impl PacketType {
             12 => Self::PingReq,
             13 => Self::PingResp,
             14 => Self::Disconnect,
+            15 => Self::Auth,
             _ => return None,
         })
     }
@@ -148,7 +154,8 @@ impl PacketType {
             | Self::UnsubAck
             | Self::PingReq
             | Self::PingResp
-            | Self::Disconnect => 0,
+            | Self::Disconnect
+            | Self::Auth => 0,
         };
         (self as u8) << 4 | flags
     }
@@ -166,14 +173,15 @@ impl PacketType {
             | Self::Subscribe
             | Self::Unsubscribe
             | Self::PingReq
-            | Self::Disconnect => true,
+            | Self::Disconnect
+            | Self::Auth => true,
             Self::ConnAck | Self::SubAck | Self::UnsubAck | Self::PingResp => false,
         }
     }
 
     /// Whether a server sends it to a client.
     #[must_use]
-    pub const fn from_server(self) -> bool {
+    pub const fn from_server(self, version: ProtocolVersion) -> bool {
         match self {
             Self::ConnAck
             | Self::Publish
@@ -184,7 +192,8 @@ impl PacketType {
             | Self::SubAck
             | Self::UnsubAck
             | Self::PingResp => true,
-            Self::Connect | Self::Subscribe | Self::Unsubscribe | Self::PingReq | Self::Disconnect => false,
+            Self::Disconnect | Self::Auth => matches!(version, ProtocolVersion::V5),
+            Self::Connect | Self::Subscribe | Self::Unsubscribe | Self::PingReq => false,
         }
     }
 }

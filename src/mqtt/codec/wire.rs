@@ -1,7 +1,9 @@
 //! Reading and writing of the field types that packets are made of: byte, two-byte integer (big-endian), string
-//! and binary data behind a two-byte length, remaining length. MQTT 3.1.1 sections 1.5 and 2.2.3.
+//! and binary data behind a two-byte length, remaining length; in version 5 also four-byte and variable byte integers.
+//! MQTT 3.1.1 sections 1.5 and 2.2.3, MQTT 5 section 1.5.
 
 use super::error::{EncodeError, ProtocolError};
+use super::properties::Properties;
 use super::value::PacketIdentifier;
 
 /// Largest value of a remaining length: four bytes of seven bits.
@@ -9,6 +11,10 @@ pub const REMAINING_LENGTH_MAX: usize = 268_435_455;
 
 const SHORT: ProtocolError = ProtocolError::malformed("packet ends inside a field", "section 2.2.3");
 const TRAILING: ProtocolError = ProtocolError::malformed("bytes after the last field", "section 2.2.3");
+
+/// A length that takes more bytes than it needs to.
+pub(super) const LONG: ProtocolError =
+    ProtocolError::malformed("variable byte integer has a needless byte", "MQTT-1.5.5-1");
 
 /// Takes fields from the front of a packet's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,12 +43,36 @@ impl<'a> Reader<'a> {
         Ok(u16::from_be_bytes(*bytes))
     }
 
+    pub(super) fn four_bytes(&mut self) -> Result<u32, ProtocolError> {
+        let (bytes, rest) = self.rest.split_first_chunk::<4>().ok_or(SHORT)?;
+        self.rest = rest;
+        Ok(u32::from_be_bytes(*bytes))
+    }
+
+    /// Seven bits a byte, low bits first, in as few bytes as it takes. [MQTT-1.5.5-1]
+    pub(super) fn variable_byte_integer(&mut self) -> Result<u32, ProtocolError> {
+        let mut value = 0;
+        for shift in [0, 7, 14, 21] {
+            let byte = self.byte()?;
+            value |= u32::from(byte & 0x7f).wrapping_shl(shift);
+            if byte & 0x80 == 0 {
+                return if byte == 0 && shift > 0 { Err(LONG) } else { Ok(value) };
+            }
+        }
+        Err(ProtocolError::malformed("variable byte integer is over four bytes", "section 1.5.5"))
+    }
+
+    /// The next `length` bytes.
+    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8], ProtocolError> {
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(SHORT)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
     /// Bytes behind a two-byte length.
     pub(super) fn binary(&mut self) -> Result<&'a [u8], ProtocolError> {
         let length = self.two_bytes()?;
-        let (bytes, rest) = self.rest.split_at_checked(usize::from(length)).ok_or(SHORT)?;
-        self.rest = rest;
-        Ok(bytes)
+        self.take(usize::from(length))
     }
 
     /// UTF-8 encoded string. Control characters and non-characters pass: a receiver may refuse them, and real
@@ -95,7 +125,15 @@ pub(super) fn put_fixed_header(
     }
     out.reserve(body_bytes_here.saturating_add(5));
     out.push(first_byte);
-    let mut rest = remaining_length;
+    put_variable_byte_integer(out, remaining_length)
+}
+
+/// Appends an integer of at most 268 435 455 in seven bits a byte, low bits first. A larger one leaves no bytes.
+pub(super) fn put_variable_byte_integer(out: &mut Vec<u8>, value: usize) -> Result<(), EncodeError> {
+    if value > REMAINING_LENGTH_MAX {
+        return Err(EncodeError::PacketTooLarge);
+    }
+    let mut rest = value;
     loop {
         let [low, ..] = rest.to_le_bytes();
         rest >>= 7;
@@ -105,6 +143,31 @@ pub(super) fn put_fixed_header(
         }
         out.push(low | 0x80);
     }
+}
+
+/// Bytes that [`put_variable_byte_integer`] appends.
+pub(super) const fn variable_bytes(value: usize) -> usize {
+    match value {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        0x4000..0x20_0000 => 3,
+        _ => 4,
+    }
+}
+
+/// Appends properties behind their length.
+pub(super) fn put_properties(out: &mut Vec<u8>, properties: Properties<'_>) -> Result<(), EncodeError> {
+    put_variable_byte_integer(out, properties.as_bytes().len())?;
+    out.extend_from_slice(properties.as_bytes());
+    Ok(())
+}
+
+/// Bytes that [`put_properties`] appends; none when there are no properties, as before version 5.
+pub(super) fn properties_bytes(properties: Option<Properties<'_>>) -> usize {
+    properties.map_or(0, |properties| {
+        let length = properties.as_bytes().len();
+        variable_bytes(length).saturating_add(length)
+    })
 }
 
 /// Length of `bytes` as the two-byte prefix on the wire.

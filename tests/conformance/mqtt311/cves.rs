@@ -80,7 +80,7 @@ fn revoked_rights_stop_deliveries() {
     world.send("sub", "CONNECT client=sub clean=0");
     assert_eq!(
         world.lines_of("sub"),
-        ["CONNACK present=1 code=0", "PUBLISH topic=public qos=1 id=2 payload=\"p1\""],
+        ["CONNACK present=1 code=0", "PUBLISH topic=public qos=1 dup=1 id=2 payload=\"p1\""],
         "what waited"
     );
     world.send("pub", "CONNECT client=pub");

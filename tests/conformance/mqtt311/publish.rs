@@ -198,7 +198,7 @@ fn m3_3_1_9_retain_is_not_set_for_an_established_subscription() {
         = recovered sessions=1 queued=1 retained=1 wills=0
         > a CONNECT client=a clean=0
         < a CONNACK present=1 code=0
-        < a PUBLISH topic=t qos=1 id=1 payload="v"
+        < a PUBLISH topic=t qos=1 dup=1 id=1 payload="v"
         "#,
     );
 }

@@ -7,29 +7,49 @@ use crate::support::transcript::{check, check_in};
 
 // CONNECT.
 
-/// Mosquitto's bridges set bit 7 of the level; they are served like others.
+/// Mosquitto's bridges set bit 7 of the level.
 #[test]
 fn protocol_levels_3_4_5_6_and_those_with_the_bridge_bit() {
     for (name, level, accepted) in [
         ("MQIsdp", 3, true),
         ("MQTT", 4, true),
-        ("MQTT", 5, false),
         ("MQTT", 6, false),
         ("MQTT", 3, false),
         ("MQIsdp", 4, false),
+        ("MQIsdp", 5, false),
         ("MQIsdp", 0x83, true),
         ("MQTT", 0x84, true),
-        ("MQTT", 0x85, false),
+        ("MQTT", 0x86, false),
     ] {
         let mut world = World::default();
         world.send("a", &format!("CONNECT name={name} level={level} client=a"));
         let lines = world.lines_of("a");
-        if accepted {
+        if level & 0x7f == 6 {
+            assert_eq!(lines, ["CONNACK present=0 code=0x84", "closed refused"], "{name} {level:#x}");
+        } else if accepted {
             assert_eq!(lines, ["CONNACK present=0 code=0"], "{name} {level:#x}");
         } else {
             assert_eq!(lines, ["CONNACK present=0 code=1", "closed refused"], "{name} {level:#x}");
         }
     }
+}
+
+/// A bridge hands on what it gets, and what it publishes itself would come back to it.
+#[test]
+fn a_bridge_does_not_get_its_own_messages_and_sees_what_is_retained() {
+    check(
+        r#"
+        > bridge CONNECT level=132 client=bridge
+        < bridge CONNACK present=0 code=0
+        > bridge SUBSCRIBE id=1 filter=# qos=1
+        < bridge SUBACK id=1 codes=1
+        > bridge PUBLISH topic=a payload="its own"
+        > b CONNECT client=b
+        < b CONNACK present=0 code=0
+        > b PUBLISH topic=a retain=1 payload="another's"
+        < bridge PUBLISH topic=a qos=0 retain=1 payload="another's"
+        "#,
+    );
 }
 
 #[test]
@@ -109,7 +129,7 @@ fn binary_payloads_are_kept_byte_for_byte() {
     let expected: String = {
         let mut body = b"\x00\x01t\x00\x01".to_vec();
         body.extend_from_slice(&payload);
-        packet::decode(&mut packet::packet(0x32, &body)).remove(0)
+        packet::decode(&mut packet::packet(0x3a, &body)).remove(0)
     };
     let lines = world.lines_of("sub");
     assert_eq!(lines[1], expected);
@@ -141,7 +161,7 @@ fn bodies_of_every_size_come_back_whole() {
             1..=64 => format!("\"{}\"", "x".repeat(size)),
             _ => format!("x*{size}"),
         };
-        assert_eq!(lines[id], format!("PUBLISH topic=t qos=1 id={id} payload={payload}"));
+        assert_eq!(lines[id], format!("PUBLISH topic=t qos=1 dup=1 id={id} payload={payload}"));
     }
 }
 
