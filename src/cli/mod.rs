@@ -3,9 +3,12 @@
 //!
 //! Nothing prints by itself: text goes to the writers of [`Io`].
 
+mod acl_test;
 mod asking;
 mod check_config;
 mod collection;
+mod manual;
+mod mosquitto;
 mod operating;
 mod plot;
 mod reload;
@@ -24,9 +27,11 @@ use clap::error::ErrorKind;
 
 use crate::config::{Config, ConfigSource};
 
+pub use acl_test::{AclTest, acl_test};
 pub use asking::{Request, Show, Shower};
 pub use check_config::check_config;
 pub use collection::{IngestTest, ingest_test};
+pub use mosquitto::{MosquittoImport, import_mosquitto};
 pub use reload::render_reload;
 pub use status::render_status;
 pub use user::{UserAction, UserCommand, user};
@@ -63,6 +68,12 @@ pub enum Invocation {
         request: Request,
     },
     IngestTest(IngestTest),
+    AclTest(AclTest),
+    ImportMosquitto(MosquittoImport),
+    /// Manual pages into this folder.
+    Manual {
+        folder: PathBuf,
+    },
     Completions {
         shell: String,
     },
@@ -141,6 +152,9 @@ pub fn run_local(invocation: &Invocation, io: &mut Io<'_>) -> io::Result<Option<
                 Exit::BadConfiguration
             }
         },
+        Invocation::AclTest(test) => acl_test(test, io)?,
+        Invocation::ImportMosquitto(command) => import_mosquitto(command, io)?,
+        Invocation::Manual { folder } => manual::write(folder, io)?,
         Invocation::CheckConfig { config, show_effective } => {
             check_config(config.as_deref(), *show_effective, io)?
         }
@@ -187,6 +201,27 @@ fn invocation(matches: &ArgMatches) -> Invocation {
             }),
             None => Invocation::Usage("the verb ingest needs test\n".to_owned()),
         },
+        Some(("acl", verb)) => match verb.subcommand() {
+            Some((_, arguments)) => Invocation::AclTest(AclTest {
+                config,
+                acl_file: arguments.get_one::<PathBuf>("acl-file").cloned(),
+                user: arguments.get_one::<String>("user").cloned(),
+                client: word(arguments, "client"),
+                topic: word(arguments, "topic"),
+            }),
+            None => Invocation::Usage("the verb acl needs test\n".to_owned()),
+        },
+        Some(("import", verb)) => match verb.subcommand() {
+            Some((_, arguments)) => Invocation::ImportMosquitto(MosquittoImport {
+                source: arguments
+                    .get_one::<PathBuf>("source")
+                    .cloned()
+                    .unwrap_or_else(|| PathBuf::from("/etc/mosquitto/mosquitto.conf")),
+                output: arguments.get_one::<PathBuf>("output").cloned(),
+            }),
+            None => Invocation::Usage("the verb import needs mosquitto\n".to_owned()),
+        },
+        Some(("manual", verb)) => Invocation::Manual { folder: PathBuf::from(word(verb, "FOLDER")) },
         Some(("completions", verb)) => Invocation::Completions { shell: word(verb, "SHELL") },
         Some((name, verb)) => asking(config, verbs::VERBS, name, verb),
         None => Invocation::Run { config },
@@ -317,6 +352,9 @@ mod tests {
             "gatewayd queue peek q --limit 0",
             "gatewayd queue purge q --kind collection",
             "gatewayd client kick",
+            "gatewayd acl test",
+            "gatewayd import",
+            "gatewayd manual",
         ] {
             let Invocation::Usage(text) = parsed(line) else { panic!("{line} was understood") };
             let is_helpful = text.starts_with("error: ") || text.contains("Usage: gatewayd");

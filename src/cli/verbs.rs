@@ -292,6 +292,56 @@ pub(super) static VERBS: &[Verb] = &[
         ..VERB
     },
     Verb {
+        name: "acl",
+        summary: "Try access rules",
+        verbs: &[Verb {
+            name: "test",
+            summary: "Say what the rules allow a client, without a gateway",
+            arguments: &[
+                Argument { name: "user", kind: Kind::Text, summary: "Its user name [default: none]" },
+                Argument {
+                    name: "client",
+                    kind: Kind::Text,
+                    summary: "Its client identifier [default: empty]",
+                },
+                Argument {
+                    name: "topic",
+                    kind: Kind::Required,
+                    summary: "A topic, or a filter to subscribe with",
+                },
+                Argument {
+                    name: "acl-file",
+                    kind: Kind::Path,
+                    summary: "File of rules [default: auth.acl_file of the configuration]",
+                },
+            ],
+            ..VERB
+        }],
+        ..VERB
+    },
+    Verb {
+        name: "import",
+        summary: "Take over what another broker was told",
+        verbs: &[Verb {
+            name: "mosquitto",
+            summary: "Make a gateway.toml of a mosquitto.conf, and say what has no counterpart",
+            arguments: &[
+                Argument {
+                    name: "source",
+                    kind: Kind::Path,
+                    summary: "File to read [default: /etc/mosquitto/mosquitto.conf]",
+                },
+                Argument {
+                    name: "output",
+                    kind: Kind::Path,
+                    summary: "File to write, which must not be there [default: standard output]",
+                },
+            ],
+            ..VERB
+        }],
+        ..VERB
+    },
+    Verb {
         name: "user",
         summary: "Change who may log in",
         arguments: &[],
@@ -310,6 +360,16 @@ pub(super) static VERBS: &[Verb] = &[
             },
             Verb { name: "rm", summary: "Remove a user", arguments: &[USER_NAME, PASSWORD_FILE], ..VERB },
         ],
+        ..VERB
+    },
+    Verb {
+        name: "manual",
+        summary: "Write manual pages, one for each verb, into a folder",
+        arguments: &[Argument {
+            name: "FOLDER",
+            kind: Kind::Word,
+            summary: "Where, such as /usr/share/man/man8",
+        }],
         ..VERB
     },
     Verb {

@@ -52,6 +52,11 @@ impl Gateway {
         }
     }
 
+    /// Copies that were handed out and not acknowledged.
+    fn in_flight(&self) -> usize {
+        self.broker.queue_status().map(|queue| queue.in_flight).sum()
+    }
+
     fn publish_figure(&mut self, now: Now, topic: &str, value: &str) {
         let publish = Publish {
             address: topic,
@@ -73,12 +78,17 @@ impl Gateway {
             broker("clients/connected", status.sessions_connected.to_string()),
             broker("clients/disconnected", (status.sessions - status.sessions_connected).to_string()),
             broker("clients/total", status.sessions.to_string()),
+            // Mosquitto's older names of the same.
+            broker("clients/active", status.sessions_connected.to_string()),
+            broker("clients/inactive", (status.sessions - status.sessions_connected).to_string()),
             broker("subscriptions/count", status.subscriptions.to_string()),
             broker("retained messages/count", status.retained.to_string()),
             broker("messages/stored", status.queued.to_string()),
             broker("store/messages/count", status.queued.to_string()),
             broker("store/messages/bytes", status.memory_bytes.to_string()),
             broker("messages/received", counters.packets_received.to_string()),
+            broker("messages/inflight", self.in_flight().to_string()),
+            broker("heap/current", (status.memory_bytes + self.input_bytes as u64).to_string()),
             broker("bytes/received", counters.bytes_received.to_string()),
             broker("bytes/sent", counters.bytes_sent.to_string()),
             broker("publish/messages/received", status.counters.published.to_string()),
