@@ -669,3 +669,31 @@ fn a_damaged_chunk_is_left_out_and_set_aside() {
     assert_eq!(store.counters().chunks_damaged, 1);
     model.check(&store);
 }
+
+/// A flush whose last sync fails may be in the file all the same: the next one does not store its readings again.
+#[test]
+fn a_flush_that_fails_after_its_commit_is_not_repeated() {
+    let mut failed = 0;
+    for at in 0..30 {
+        let disk = SimDisk::new(at);
+        let mut store = open(&disk, Rules::default());
+        let mut model = Model { readings: Vec::new(), sequence: 0 };
+        for n in 0..60 {
+            let kept = Kept { time: NOW + n, topic: "s/a".into(), payload: format!("{n}").into_bytes() };
+            model.push(&mut store, kept);
+        }
+        disk.fail_at(disk.operations() + at, disk::Fault::Io);
+        if store.flush(Some(NOW), &flush_to(39)).is_ok() {
+            break;
+        }
+        failed += 1;
+        store.reopen().unwrap();
+        model.check(&store);
+        store.flush(Some(NOW), &flush_to(39)).unwrap();
+        model.check(&store);
+        // The readings that came after it are still to be stored.
+        store.flush(Some(NOW), &flush_to(59)).unwrap();
+        model.check(&store);
+    }
+    assert!(failed > 3, "{failed}");
+}

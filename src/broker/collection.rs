@@ -119,6 +119,13 @@ impl Broker {
         self.queue(index).map_or(u64::MAX, |queue| queue.popped)
     }
 
+    /// True when flash knows of every reading that a bound dropped from the collection, and of its receipt. Until then
+    /// it is to be stored if it is still there: a cut would bring it back.
+    #[must_use]
+    pub fn drops_are_kept(&self, index: QueueIndex) -> bool {
+        self.queue(index).is_none_or(|queue| queue.record_batch <= self.ledger.persisted())
+    }
+
     /// Readings that the collection holds, their bytes, and whether that is half of what it may hold.
     #[must_use]
     pub fn unsettled_readings(&self, index: QueueIndex) -> (u32, u64, bool) {

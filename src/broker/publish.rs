@@ -531,6 +531,9 @@ impl Broker {
         self.counters.lost += 1;
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         queue.dropped += 1;
+        if queue.kind == QueueKind::Collection {
+            queue.record_batch = self.ledger.open_batch();
+        }
         let key = entry.held.place.get().key;
         for record in self.losses.add((&queue.name, Some(queue.kind)), reason, &entry.held.message, key) {
             self.ledger.touch_soon(now.mono, record);

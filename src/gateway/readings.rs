@@ -209,7 +209,8 @@ impl Gateway {
         for index in fresh {
             let oldest = self.broker.oldest_reading(index);
             let forgotten = self.readings.forgotten.entry(index).or_insert(0);
-            if oldest > *forgotten {
+            let may_forget = self.readings.flushing.is_none() && self.broker.drops_are_kept(index);
+            if oldest > *forgotten && may_forget {
                 *forgotten = oldest;
                 if let Some(collection) = self.readings.names.get(&index).cloned() {
                     requests.push(SeriesRequest::Forget { collection, before: oldest });

@@ -122,6 +122,8 @@ pub struct SeriesStore {
     unwritten: BTreeSet<SeriesId>,
     tails: BTreeMap<SeriesId, Vec<Pending>>,
     flush: u64,
+    /// A flush that failed, by its number: it may have taken effect all the same.
+    unsure: Option<(u64, Vec<FlushTo>)>,
     starts: Starts,
     /// Starts whose records are of no use any more.
     useless_starts: Vec<u32>,
@@ -148,6 +150,7 @@ impl SeriesStore {
             unwritten: BTreeSet::new(),
             tails: BTreeMap::new(),
             flush: 0,
+            unsure: None,
             disk_counters: Arc::new(Counters::default()),
             counters: SeriesCounters::default(),
             shared: BTreeMap::new(),
@@ -220,15 +223,23 @@ impl SeriesStore {
     /// # Errors
     /// See [`StoreError`]; nothing of it is stored then, and the store wants a [`SeriesStore::reopen`].
     pub fn flush(&mut self, now_ms: Option<i64>, parts: &[FlushTo]) -> Result<(), StoreError> {
+        if self.file.is_some() {
+            self.unsure = Some((self.flush + 1, parts.to_vec()));
+        }
         self.transact(|change, rows| {
             change.store_tails(rows, parts)?;
             change.keep_bounds(rows, now_ms)
         })?;
+        self.unsure = None;
+        self.forget_stored(parts);
+        Ok(())
+    }
+
+    fn forget_stored(&mut self, parts: &[FlushTo]) {
         for part in parts {
             self.forget(&part.collection, part.through.saturating_add(1));
         }
         self.drop_empty();
-        Ok(())
     }
 
     /// Removes what is too old at `now_ms` of the wall clock, which is trusted. For collections that get nothing any
@@ -344,6 +355,13 @@ impl SeriesStore {
             // The file is a new one and knows no series.
             self.unwritten = self.tails.keys().copied().collect();
             self.record_start()?;
+            self.unsure = None;
+        }
+        if let Some((number, parts)) = self.unsure.take()
+            && number <= self.flush
+        {
+            // What failed came after the commit: its readings are stored, and must not be once more.
+            self.forget_stored(&parts);
         }
         Ok(())
     }

@@ -25,12 +25,14 @@ pub fn settle(world: &mut World) -> Check {
         .collect();
     come_to_rest(world, &durable)?;
     checker::at_rest(world)?;
+    world.check_readings()?;
     audit_retained(world)?;
     audit_flash(world)?;
     // What is kept is kept beyond a clean stop, too.
     world.stop_cleanly()?;
     come_to_rest(world, &durable)?;
-    checker::at_rest(world)
+    checker::at_rest(world)?;
+    world.check_readings()
 }
 
 /// Carries everything until nothing moves any more; `present` reconnect when they are away.
@@ -65,6 +67,13 @@ fn come_to_rest(world: &mut World, present: &[usize]) -> Check {
                 world.report();
                 moved = true;
             }
+        }
+        if !world.series_step() {
+            return Err("the power went in quiet times".into());
+        }
+        if world.machine.has_readings() && !moved {
+            world.machine.gateway.want_series_flush();
+            moved = true;
         }
         world.round()?;
         checker::always(world)?;

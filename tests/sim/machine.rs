@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gatewayd::broker::{Policy, QueueStatus, Recovered, RecoverySummary};
-use gatewayd::gateway::{Gateway, GatewayPolicy, StoreCondition};
+use gatewayd::broker::{Policy, QueueKind, QueueStatus, Recovered, RecoverySummary};
+use gatewayd::gateway::{Gateway, GatewayPolicy, LogState, StoreCondition};
 use gatewayd::ids::BatchNumber;
 use gatewayd::mqtt::connection::ServerPolicy;
 use gatewayd::store::{Batch, OnCorrupt, Persisted, Store, StoreOptions};
@@ -16,6 +16,7 @@ use crate::disk::SimDisk;
 use crate::mistakes::{self, Mistake};
 use crate::model::Check;
 use crate::plan::Plan;
+use crate::series::Series;
 use crate::trace::Trace;
 
 /// Where the batch under way is.
@@ -47,6 +48,7 @@ pub struct Machine {
     pub gateway: Gateway,
     /// `None` once the machine has ended.
     store: Option<Store>,
+    pub series: Option<Series>,
     pub writing: Writing,
     pub summary: RecoverySummary,
     /// Newest last; the store is at most one batch ahead of what was reported.
@@ -88,11 +90,12 @@ impl Machine {
         now: Now,
     ) -> Result<Self, (SimDisk, StartError)> {
         match Self::open(&disk, plan, policy, seed, now) {
-            Ok((store, gateway, summary)) => {
+            Ok((store, series, gateway, summary)) => {
                 let mut machine = Self {
                     disk,
                     gateway,
                     store: Some(store),
+                    series,
                     writing: Writing::Idle,
                     summary,
                     snapshots: Vec::new(),
@@ -119,7 +122,7 @@ impl Machine {
         policy: &Policy,
         seed: u64,
         now: Now,
-    ) -> Result<(Store, Gateway, RecoverySummary), StartError> {
+    ) -> Result<(Store, Option<Series>, Gateway, RecoverySummary), StartError> {
         let options = StoreOptions {
             backlog_bytes_max: 0,
             gateway_bytes_max: plan.gateway_bytes_max,
@@ -148,10 +151,21 @@ impl Machine {
         }
         let quota = store.usage().quota_bytes.min(policy.flash_quota_bytes);
         let policy = Policy { flash_quota_bytes: quota, ..policy.clone() };
-        let (broker, summary) = recovered.finish(policy, seed, now, found.last_batch, found.boot);
+        let (mut broker, summary) = recovered.finish(policy, seed, now, found.last_batch, found.boot);
         if summary.unreadable > 0 {
             return Err(StartError::Damaged(format!("{} rows are unreadable", summary.unreadable)));
         }
+        let series = if plan.ingest {
+            let log = LogState { created: found.created, last_batch: found.last_batch, quota_bytes: quota };
+            let series = Series::open(disk, &mut broker, log, (now, found.boot, seed), plan.mistake);
+            Some(series.map_err(
+                |(damaged, why)| {
+                    if damaged { StartError::Damaged(why) } else { StartError::Disk(why) }
+                },
+            )?)
+        } else {
+            None
+        };
         let policy = GatewayPolicy {
             connections_max: 64,
             message_bytes_max: 1 << 20,
@@ -164,7 +178,7 @@ impl Machine {
             id: "sim".into(),
             keep_intervals: BTreeMap::new(),
         };
-        Ok((store, Gateway::new(policy, None, None, broker, summary, seed, now), summary))
+        Ok((store, series, Gateway::new(policy, None, None, broker, summary, seed, now), summary))
     }
 
     /// Hands the open batch to the store when it is due and the store is idle.
@@ -217,8 +231,12 @@ impl Machine {
                 Err(error) => Err(format!("a batch was not written: {error}")),
             };
         }
-        let Writing::Handed(batch) = std::mem::replace(&mut self.writing, Writing::Idle) else {
-            return Ok(true);
+        let batch = match std::mem::replace(&mut self.writing, Writing::Idle) {
+            Writing::Handed(batch) => batch,
+            other => {
+                self.writing = other;
+                return Ok(true);
+            }
         };
         let number = batch.number;
         match self.store()?.append(batch.clone()) {
@@ -275,6 +293,28 @@ impl Machine {
         Ok(!self.disk.power_is_off())
     }
 
+    /// The series store takes what the gateway has for it.
+    pub fn serve_series(&mut self, now: Now) {
+        if let Some(series) = &mut self.series {
+            series.serve(&mut self.gateway, now);
+        }
+    }
+
+    /// The series store does its next step. False when the power went.
+    pub fn series_step(&mut self, trace: &mut Trace, now: Now) -> bool {
+        if let Some(series) = &mut self.series
+            && series.step(&mut self.gateway, now)
+        {
+            trace.note(format_args!("a step of the series store"));
+        }
+        !self.disk.power_is_off()
+    }
+
+    /// Readings wait to be stored.
+    pub fn has_readings(&self) -> bool {
+        self.series.as_ref().is_some_and(Series::is_pending)
+    }
+
     /// Batches wait that were reported already.
     pub fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
@@ -308,7 +348,7 @@ impl Machine {
     /// The power is off: what is left of it. Also the batches' snapshots, to compare with what is found.
     pub fn cut(&mut self) -> (SimDisk, Vec<Snapshot>) {
         self.disk.cut_power();
-        self.store = None;
+        (self.store, self.series) = (None, None);
         (self.disk.reboot(), std::mem::take(&mut self.snapshots))
     }
 
@@ -316,13 +356,16 @@ impl Machine {
     pub fn kill(&mut self, seed: u64) -> (SimDisk, Vec<Snapshot>) {
         let left = self.disk.copy(seed);
         self.disk.cut_power();
-        self.store = None;
+        (self.store, self.series) = (None, None);
         (left, std::mem::take(&mut self.snapshots))
     }
 
     /// A clean stop; everything is written before.
     pub fn stop(&mut self, trace: &mut Trace, now: Now) -> Result<(SimDisk, Vec<Snapshot>), String> {
         self.gateway.shut_down(now);
+        if self.series.is_some() {
+            self.gateway.want_series_flush();
+        }
         let mut tries = 0..STOP_TRIES_MAX;
         loop {
             if tries.next().is_none() {
@@ -334,11 +377,22 @@ impl Machine {
             }
             self.report(trace, now);
             self.close_batch_now(trace, now)?;
-            if matches!(self.writing, Writing::Idle) && !self.failing && !self.has_backlog() {
+            self.serve_series(now);
+            if !self.series_step(trace, now) {
+                return Ok(self.cut());
+            }
+            if matches!(self.writing, Writing::Idle)
+                && !self.failing
+                && !self.has_backlog()
+                && !self.has_readings()
+            {
                 break;
             }
         }
         let snapshot = self.snapshot(self.gateway.persisted_batch());
+        if self.series.take().is_some_and(|series| !series.close()) && self.disk.power_is_off() {
+            return Ok(self.cut());
+        }
         let store = self.store.take().ok_or("the machine has ended")?;
         match store.close(Some(b"")) {
             Ok(()) => Ok((self.disk.clone(), vec![snapshot])),
@@ -355,7 +409,11 @@ impl Machine {
     /// The durable state now.
     pub fn snapshot(&self, batch: BatchNumber) -> Snapshot {
         let status = self.gateway.broker().status();
-        let durable = self.gateway.broker().queue_status().filter(|queue| queue.durable);
+        let durable = self
+            .gateway
+            .broker()
+            .queue_status()
+            .filter(|queue| queue.durable && queue.kind == QueueKind::Session);
         Snapshot {
             batch,
             queues: durable.map(|queue| (queue.name.clone(), durable_part(&queue))).collect(),

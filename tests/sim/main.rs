@@ -27,6 +27,7 @@ mod network;
 mod payload;
 mod plan;
 mod retained;
+mod series;
 mod trace;
 mod wills;
 mod workload;

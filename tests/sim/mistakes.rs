@@ -12,6 +12,8 @@ pub enum Mistake {
     ReportEarly,
     /// The disk reports success where a write failed.
     IgnoreWriteErrors,
+    /// Readings are reported as stored before they are.
+    FlushEarly,
 }
 
 /// The disk behind one whose failed writes and syncs look like any others.

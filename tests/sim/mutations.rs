@@ -8,7 +8,7 @@ use crate::trace::show;
 use crate::try_run;
 
 /// Seeds within which a mistake must be found.
-const SEEDS_MAX: u64 = 300;
+const SEEDS_MAX: u64 = 1_000;
 
 /// Runs seeds until one fails.
 fn find(what: &str, mistake: Option<Mistake>) {
@@ -29,6 +29,11 @@ fn acknowledging_before_the_batch_is_written_is_found() {
 #[test]
 fn ignoring_that_a_write_failed_is_found() {
     find("ignoring a failed write", Some(Mistake::IgnoreWriteErrors));
+}
+
+#[test]
+fn reporting_readings_before_they_are_stored_is_found() {
+    find("reporting readings early", Some(Mistake::FlushEarly));
 }
 
 #[cfg(feature = "mutations")]

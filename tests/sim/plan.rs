@@ -44,6 +44,8 @@ pub struct Plan {
     pub cut_operations_max: u64,
     pub policy: Policy,
     pub inflight_max: u16,
+    /// Some topics are those of readings.
+    pub ingest: bool,
     pub retained: bool,
     pub wills: bool,
     pub wipes: bool,
@@ -103,6 +105,7 @@ impl Plan {
                 memory_max,
             },
             inflight_max,
+            ingest: random.below(2) == 0,
             retained: random.below(2) == 0,
             wills: random.below(2) == 0,
             wipes: random.below(2) == 0,

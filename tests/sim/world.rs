@@ -383,6 +383,7 @@ impl World {
     pub fn round(&mut self) -> Check {
         self.kicked = false;
         self.machine.close_batch(&mut self.trace, self.now)?;
+        self.machine.serve_series(self.now);
         loop {
             self.after_call();
             match self.outputs.pop_front() {
@@ -425,6 +426,12 @@ impl World {
     }
 
     fn store_step(&mut self) -> Result<bool, String> {
+        if self.plan.ingest && self.random.below(4) == 0 {
+            if self.random.below(6) == 0 {
+                self.machine.gateway.want_series_flush();
+            }
+            return Ok(self.series_step());
+        }
         if self.random.below(self.plan.store_delay_max) != 0 {
             return Ok(true);
         }
@@ -447,6 +454,20 @@ impl World {
                 Ok(true)
             }
         }
+    }
+
+    /// The series store does its next step. False when the power went.
+    pub fn series_step(&mut self) -> bool {
+        self.kicked = true;
+        let alive = self.machine.series_step(&mut self.trace, self.now);
+        self.after_call();
+        alive
+    }
+
+    /// Every reading that was acknowledged can be queried.
+    pub fn check_readings(&self) -> Check {
+        let series = self.machine.series.as_ref();
+        series.map_or(Ok(()), |series| series.check(&self.model, &self.machine.gateway))
     }
 
     /// The gateway learns that its batch is on flash.
@@ -649,6 +670,8 @@ impl World {
         let found = self.machine.store()?.last_batch();
         self.trace.note(format_args!("started after batch {found}: {:?}", self.machine.summary));
         self.kicked = true;
+        self.machine.serve_series(self.now);
+        self.check_readings()?;
         self.compare(&snapshots)
     }
 
