@@ -92,6 +92,7 @@ impl Series {
                         gateway.series_flushed(now);
                     }
                 }
+                SeriesRequest::Trim { now_ms } => self.failing |= self.store.trim(now_ms).is_err(),
                 SeriesRequest::Correct { ahead_ms } => self.correct = Some(ahead_ms),
             }
         }
