@@ -119,8 +119,8 @@ impl Broker {
         self.queue(index).map_or(u64::MAX, |queue| queue.popped)
     }
 
-    /// True when flash knows of every reading that a bound dropped from the collection, and of its receipt. Until then
-    /// it is to be stored if it is still there: a cut would bring it back.
+    /// True when flash knows of every reading that a bound dropped from the collection, and of its receipt. A cut before
+    /// that brings them back.
     #[must_use]
     pub fn drops_are_kept(&self, index: QueueIndex) -> bool {
         self.queue(index).is_none_or(|queue| queue.record_batch <= self.ledger.persisted())

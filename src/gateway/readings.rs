@@ -61,6 +61,8 @@ pub(super) struct Readings {
     keep_due: BTreeMap<QueueIndex, Mono>,
     /// Told to forget those before this sequence.
     forgotten: BTreeMap<QueueIndex, u64>,
+    /// Some of their readings were dropped, and are to be forgotten.
+    dropped: BTreeSet<QueueIndex>,
     flushing: Option<Vec<(QueueIndex, u64)>>,
     /// Collections that get nothing any more are looked at then.
     trim_due: Mono,
@@ -82,6 +84,7 @@ impl Readings {
         self.due.retain(|index, _| lives.contains(index));
         self.keep_due.retain(|index, _| lives.contains(index));
         self.forgotten.retain(|index, _| lives.contains(index));
+        self.dropped.retain(|index| lives.contains(index));
         self.recovered.retain(|index, _| lives.contains(index));
     }
 
@@ -99,6 +102,9 @@ impl Gateway {
         let mut requests = Vec::new();
         self.watch_clock(now, &mut requests);
         self.hand_over(now, &mut requests);
+        for index in std::mem::take(&mut self.readings.dropped) {
+            self.forget_dropped(index, &mut requests);
+        }
         self.flush_if_due(now, &mut requests);
         self.keep_if_due(now);
         if now.wall_trusted && now.mono >= self.readings.trim_due {
@@ -206,20 +212,33 @@ impl Gateway {
         });
         // Which start's they are is known now, and would not be after another.
         self.readings.wanted |= earlier_estimates;
+        // Also of one whose new reading was dropped at once, with all before it.
+        for index in self.broker.collections().map(|(index, _)| index).collect::<Vec<_>>() {
+            self.forget_dropped(index, requests);
+        }
         for index in fresh {
-            let oldest = self.broker.oldest_reading(index);
-            let forgotten = self.readings.forgotten.entry(index).or_insert(0);
-            let may_forget = self.readings.flushing.is_none() && self.broker.drops_are_kept(index);
-            if oldest > *forgotten && may_forget {
-                *forgotten = oldest;
-                if let Some(collection) = self.readings.names.get(&index).cloned() {
-                    requests.push(SeriesRequest::Forget { collection, before: oldest });
-                }
-            }
             self.readings.due.entry(index).or_insert(now.mono + FLUSH_INTERVAL);
             if let Some(interval) = self.keep_interval(index) {
                 self.readings.keep_due.entry(index).or_insert(now.mono + interval);
             }
+        }
+    }
+
+    /// Has the series store forget what a bound dropped, once flash knows of that: until then a flush stores it, and a
+    /// flush that is under way must not pass over it.
+    fn forget_dropped(&mut self, index: QueueIndex, requests: &mut Vec<SeriesRequest>) {
+        let oldest = self.broker.oldest_reading(index);
+        let forgotten = self.readings.forgotten.entry(index).or_insert(0);
+        if oldest <= *forgotten {
+            return;
+        }
+        if self.readings.flushing.is_some() || !self.broker.drops_are_kept(index) {
+            self.readings.dropped.insert(index);
+            return;
+        }
+        *forgotten = oldest;
+        if let Some(collection) = self.readings.names.get(&index).cloned() {
+            requests.push(SeriesRequest::Forget { collection, before: oldest });
         }
     }
 
