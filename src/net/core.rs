@@ -70,7 +70,8 @@ pub(super) struct Core {
 
 /// The socket of a connection, as the round sees it.
 pub(super) struct Socket {
-    pub stream: RefCell<Stream>,
+    /// In a box: two small pieces fill the gaps that the runtime's aligned tasks leave, one larger does not.
+    pub stream: RefCell<Box<Stream>>,
     /// TLS and WebSocket, where they are spoken.
     pub layers: RefCell<Option<Box<Layers>>>,
     /// The connection may be read again.
@@ -127,7 +128,7 @@ impl Core {
     /// A connection's socket joins; `reader` is the task that reads it.
     pub fn add_socket(&self, id: ConnectionId, stream: Stream, layers: Option<Box<Layers>>) -> Rc<Socket> {
         let socket = Rc::new(Socket {
-            stream: RefCell::new(stream),
+            stream: RefCell::new(Box::new(stream)),
             layers: RefCell::new(layers),
             readable: Notify::new(),
             reader: Cell::new(None),
