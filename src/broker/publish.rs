@@ -323,6 +323,21 @@ impl Broker {
         matches
     }
 
+    /// The queues that would get a message of this address from the exchange that joins all protocols.
+    pub fn takers(&mut self, address: &str) -> Vec<QueueIndex> {
+        let message = Message { address: address.into(), ..Message::default() };
+        let matches = self.match_queues(ExchangeIndex::SHARED, &message, &[]);
+        let takers = matches.iter().map(|(index, _)| *index).collect();
+        self.matches = matches;
+        takers
+    }
+
+    /// The last known value of an address.
+    #[must_use]
+    pub fn retained_value(&self, address: &str) -> Option<&Held> {
+        self.retained.get(address).map(|held| &**held)
+    }
+
     /// Puts one copy into a queue, or straight to its consumer.
     fn offer(
         &mut self,

@@ -85,26 +85,13 @@ impl Broker {
 
     /// Figures of each queue.
     pub fn queue_status(&self) -> impl Iterator<Item = QueueStatus> {
-        self.queues.iter().flatten().map(|queue: &Queue| QueueStatus {
-            name: queue.name.clone(),
-            kind: queue.kind,
-            durable: queue.durable,
-            connected: queue.owner.is_some()
-                || queue.named().is_some_and(|named| !named.consumers.is_empty()),
-            consumers: queue
-                .named()
-                .map_or_else(|| usize::from(queue.consumer.is_some()), |named| named.consumers.len()),
-            subscriptions: queue.subscriptions.len(),
-            ready: queue.ready_len() + queue.replay.len(),
-            in_flight: queue.in_flight.len() + queue.named().map_or(0, |named| named.unsettled.len()),
-            messages: queue.messages,
-            bytes: queue.bytes,
-            messages_max: queue.bounds.messages_max,
-            bytes_max: queue.bounds.bytes_max,
-            overflow: queue.bounds.overflow,
-            oldest_received_at: oldest(queue),
-            dropped: queue.dropped,
-        })
+        self.queues.iter().flatten().map(status_of)
+    }
+
+    /// Figures of one queue.
+    #[must_use]
+    pub fn status_of_queue(&self, index: QueueIndex) -> Option<QueueStatus> {
+        self.queue(index).map(status_of)
     }
 
     /// The queue or session of this name; of both, the queue unless `kind` says otherwise.
@@ -143,4 +130,26 @@ fn oldest(queue: &Queue) -> Option<Wall> {
     };
     let oldest = queue.in_flight.front().map(|flight| &flight.entry).or(front);
     oldest.map(|entry| entry.held.message.received_at)
+}
+
+fn status_of(queue: &Queue) -> QueueStatus {
+    QueueStatus {
+        name: queue.name.clone(),
+        kind: queue.kind,
+        durable: queue.durable,
+        connected: queue.owner.is_some() || queue.named().is_some_and(|named| !named.consumers.is_empty()),
+        consumers: queue
+            .named()
+            .map_or_else(|| usize::from(queue.consumer.is_some()), |named| named.consumers.len()),
+        subscriptions: queue.subscriptions.len(),
+        ready: queue.ready_len() + queue.replay.len(),
+        in_flight: queue.in_flight.len() + queue.named().map_or(0, |named| named.unsettled.len()),
+        messages: queue.messages,
+        bytes: queue.bytes,
+        messages_max: queue.bounds.messages_max,
+        bytes_max: queue.bounds.bytes_max,
+        overflow: queue.bounds.overflow,
+        oldest_received_at: oldest(queue),
+        dropped: queue.dropped,
+    }
 }

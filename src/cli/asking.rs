@@ -42,6 +42,8 @@ pub enum Show {
     Usage,
     /// A list of objects: these members.
     Columns(&'static [&'static str]),
+    /// The answer of `trace`.
+    Trace,
     /// How many there were: the member, and the words around the number.
     Count(&'static str, &'static str),
 }
@@ -91,7 +93,7 @@ impl<'o> Shower<'o> {
             return Ok(());
         }
         self.rest.extend_from_slice(piece);
-        if matches!(self.show, Show::Usage | Show::Columns(_) | Show::Count(..)) {
+        if matches!(self.show, Show::Usage | Show::Trace | Show::Columns(_) | Show::Count(..)) {
             return Ok(());
         }
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -132,6 +134,10 @@ impl<'o> Shower<'o> {
                 let mut text = String::new();
                 render_table(rows, names, usize::MAX, &mut text);
                 self.out.write_all(text.as_bytes())
+            }
+            Show::Trace => {
+                let value: Value = serde_json::from_slice(&self.rest).unwrap_or_default();
+                self.out.write_all(trace_text(&value).as_bytes())
             }
             Show::Count(member, words) => {
                 let value: Value = serde_json::from_slice(&self.rest).unwrap_or_default();
@@ -237,4 +243,33 @@ mod tests {
         let (raw, _) = shown(Show::TableOnTerminal, (false, true), &pieces);
         assert_eq!(raw, pieces.concat());
     }
+}
+
+/// A trace, part by part; what is empty is left out.
+fn trace_text(trace: &Value) -> String {
+    const TAKERS: &[&str] = &["name", "kind", "connected", "ready", "in_flight", "oldest_ms", "dropped"];
+    const DENIALS: &[&str] = &["denied", "user_name", "client_identifier", "what", "count", "last_at_ms"];
+    const LOSSES: &[&str] = &["queue", "reason", "messages", "last_received_at_ms"];
+    let rows = |name: &str| trace.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let mut out = String::new();
+    for (name, title, columns) in [
+        ("takers", "WHO GETS IT", TAKERS),
+        ("denials", "DENIED", DENIALS),
+        ("refused_logins", "LOGINS REFUSED", DENIALS),
+        ("losses", "LOST FROM THESE QUEUES", LOSSES),
+    ] {
+        if !rows(name).is_empty() {
+            out.push_str(title);
+            out.push('\n');
+            render_table(rows(name), columns, usize::MAX, &mut out);
+            out.push('\n');
+        }
+    }
+    if let Some(value) = trace.pointer("/retained/payload") {
+        out.push_str(&format!("last known value: {}\n", cell("", value)));
+    }
+    for advice in rows("advice") {
+        out.push_str(&format!("! {}\n", cell("", advice)));
+    }
+    out
 }

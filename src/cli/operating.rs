@@ -39,6 +39,11 @@ pub(super) fn request(operation: Operation, matches: &ArgMatches) -> Option<Requ
         Operation::PurgeQueue => {
             Request::new(operation, &[&queue], &parameters, Show::Count("purged", "purged # messages"))
         }
+        Operation::Trace => {
+            let topic = text("TOPIC").unwrap_or_default();
+            let show = if raw { Show::Raw } else { Show::Trace };
+            Request::new(operation, &[], &[("topic", topic)], show)
+        }
         Operation::Clients => Request::new(operation, &[], &[], list(CLIENT_COLUMNS)),
         Operation::KickClient => {
             let client = text("CLIENT").unwrap_or_default();

@@ -152,6 +152,16 @@ pub(super) static VERBS: &[Verb] = &[
         ..VERB
     },
     Verb {
+        name: "trace",
+        summary: "Say where messages of a topic go, what was denied or lost, and what to change",
+        arguments: &[
+            Argument { name: "TOPIC", kind: Kind::Word, summary: "Topic name, without wildcards" },
+            JSON,
+        ],
+        asks: Some(Operation::Trace),
+        ..VERB
+    },
+    Verb {
         name: "client",
         summary: "See who is connected, and end connections",
         verbs: &[

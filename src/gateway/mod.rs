@@ -21,6 +21,7 @@ mod reconfigure;
 mod status;
 mod system_topics;
 mod tally;
+mod trace;
 
 use std::collections::VecDeque;
 

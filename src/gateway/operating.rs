@@ -5,6 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::{Gateway, Ticket};
+use crate::auth::Denial;
 use crate::broker::QueueKind;
 use crate::time::Now;
 
@@ -72,8 +73,13 @@ impl Gateway {
     /// What clients were not allowed to do, the newest last.
     #[must_use]
     pub fn denials(&self) -> Value {
+        Value::Array(self.denials_where(|_| true))
+    }
+
+    /// Some of that.
+    pub(super) fn denials_where(&self, wanted: impl Fn(&Denial) -> bool) -> Vec<Value> {
         let denials = self.tally.denials.remembered();
-        let shown = denials.iter().map(|denial| {
+        let shown = denials.iter().filter(|denial| wanted(denial)).map(|denial| {
             json!({
                 "denied": denial.denied.name(),
                 "user_name": denial.user_name,
@@ -83,7 +89,7 @@ impl Gateway {
                 "last_at_ms": denial.last_at.0,
             })
         });
-        Value::Array(shown.collect())
+        shown.collect()
     }
 }
 

@@ -251,7 +251,7 @@ fn fill_json(queue: &QueueStatus, now: Now) -> Value {
     })
 }
 
-fn queue_json(queue: &QueueStatus, now: Now) -> Value {
+pub(super) fn queue_json(queue: &QueueStatus, now: Now) -> Value {
     json!({
         "name": queue.name,
         "kind": queue.kind.name(),

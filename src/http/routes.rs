@@ -20,6 +20,7 @@ pub enum Operation {
     KickClient,
     Losses,
     Denials,
+    Trace,
     Reload,
     Publish,
     Collections,
@@ -126,7 +127,7 @@ const fn json(operation: Operation, path: &'static str, name: &'static str, summ
 }
 
 /// All routes.
-pub static ROUTES: [Route; 20] = [
+pub static ROUTES: [Route; 21] = [
     Route {
         operation: Operation::Page,
         path: "/",
@@ -228,6 +229,21 @@ pub static ROUTES: [Route; 20] = [
     Route {
         access: Access::Operator,
         ..json(Operation::Denials, "/api/v1/denials", "denials", "What clients were not allowed to do")
+    },
+    Route {
+        operation: Operation::Trace,
+        path: "/api/v1/trace",
+        access: Access::Operator,
+        name: "trace",
+        summary: "Where messages of a topic go, what of them was denied or lost, and what to change",
+        parameters: &[Parameter {
+            name: "topic",
+            kind: Kind::Text,
+            required: true,
+            summary: "Topic name, without wildcards",
+        }],
+        answer: Answer::Json,
+        ..PLAIN
     },
     Route {
         operation: Operation::Reload,

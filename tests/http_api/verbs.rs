@@ -113,3 +113,32 @@ fn clients_are_listed_and_ended() {
     let (code, _, err) = run(&daemon, &["client", "kick", "nobody"]);
     assert_eq!((code, err.as_str()), (1, "no client of this identifier is connected\n"));
 }
+
+#[test]
+fn a_topic_is_traced() {
+    let daemon = Daemon::started("verb-trace", "[queue.session]\nmessages_max = 2\n");
+    subscribe(&daemon, &["-i", "away", "-c", "-q", "1", "-t", "plant/#", "-E"]);
+    for n in 0..5 {
+        publish(&daemon, "topic=plant/a&retain=true", &n.to_string());
+    }
+    let (code, out, err) = run(&daemon, &["trace", "plant/a"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for expected in [
+        "WHO GETS IT\nname  kind     connected",
+        "away  session  no",
+        "LOST FROM THESE QUEUES\nqueue  reason       messages",
+        "last known value: 4\n",
+        "! session away: nobody takes from it; 2 messages wait\n",
+        "! session away: it was full, the oldest are dropped (3 so far); its bound is queue.session\n",
+    ] {
+        assert!(out.contains(expected), "{expected:?} is not in\n{out}");
+    }
+    let (_, out, _) = run(&daemon, &["trace", "nobody/wants/it"]);
+    assert!(out.starts_with("! no session, queue or route wants this topic"), "{out}");
+    // A reading has its collection.
+    let (_, out, _) = run(&daemon, &["trace", "sensors/a", "--json"]);
+    let trace: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(trace["takers"][0]["kind"], json!("collection"));
+    let (code, _, err) = run(&daemon, &["trace", "plant/#"]);
+    assert!(code == 1 && err.starts_with("topic: "), "{err}");
+}
