@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Invocation::Status { config, json, check, watch: false } => {
             status(config.as_deref(), *json, *check, &mut io)
         }
+        Invocation::Doctor { config } => doctor(config.as_deref(), &mut io),
         Invocation::Reload { config } => reload(config.as_deref(), &mut io),
         Invocation::Ask { config, request } => ask_gateway(config.as_deref(), request, &mut io),
         _ => cli::run_local(&invocation, &mut io).map(|exit| exit.unwrap_or(Exit::Usage)),
@@ -154,6 +155,26 @@ fn control_socket(config: &Config) -> PathBuf {
     let own = config.control_socket();
     let system = Path::new(CONTROL_SOCKET);
     if own.exists() || !system.exists() { own } else { system.to_owned() }
+}
+
+/// The configuration is looked at here, the rest of it by the gateway that runs.
+fn doctor(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
+    let loaded = match Config::load(config, io.files) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            for error in errors {
+                writeln!(io.err, "{error}")?;
+            }
+            return Ok(Exit::BadConfiguration);
+        }
+    };
+    let socket = control_socket(&loaded);
+    let status = match net::client::get(&socket, "/api/v1/status") {
+        Ok((200, body)) => Ok(serde_json::from_str(&body).unwrap_or_default()),
+        Ok((status, body)) => Err(format!("it answered {status}: {}", body.trim_end())),
+        Err(error) => Err(format!("none answers on {}: {error}; is it running?", socket.display())),
+    };
+    cli::doctor(&loaded, status, io)
 }
 
 /// Shows the status again and again, until it is interrupted or nobody reads.

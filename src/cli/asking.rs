@@ -211,6 +211,35 @@ fn plain(value: &Value) -> String {
     }
 }
 
+/// A trace, part by part; what is empty is left out.
+fn trace_text(trace: &Value) -> String {
+    const TAKERS: &[&str] = &["name", "kind", "connected", "ready", "in_flight", "oldest_ms", "dropped"];
+    const DENIALS: &[&str] = &["denied", "user_name", "client_identifier", "what", "count", "last_at_ms"];
+    const LOSSES: &[&str] = &["queue", "reason", "messages", "last_received_at_ms"];
+    let rows = |name: &str| trace.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let mut out = String::new();
+    for (name, title, columns) in [
+        ("takers", "WHO GETS IT", TAKERS),
+        ("denials", "DENIED", DENIALS),
+        ("refused_logins", "LOGINS REFUSED", DENIALS),
+        ("losses", "LOST FROM THESE QUEUES", LOSSES),
+    ] {
+        if !rows(name).is_empty() {
+            out.push_str(title);
+            out.push('\n');
+            render_table(rows(name), columns, usize::MAX, &mut out);
+            out.push('\n');
+        }
+    }
+    if let Some(value) = trace.pointer("/retained/payload") {
+        out.push_str(&format!("last known value: {}\n", cell("", value)));
+    }
+    for advice in rows("advice") {
+        out.push_str(&format!("! {}\n", cell("", advice)));
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,33 +272,4 @@ mod tests {
         let (raw, _) = shown(Show::TableOnTerminal, (false, true), &pieces);
         assert_eq!(raw, pieces.concat());
     }
-}
-
-/// A trace, part by part; what is empty is left out.
-fn trace_text(trace: &Value) -> String {
-    const TAKERS: &[&str] = &["name", "kind", "connected", "ready", "in_flight", "oldest_ms", "dropped"];
-    const DENIALS: &[&str] = &["denied", "user_name", "client_identifier", "what", "count", "last_at_ms"];
-    const LOSSES: &[&str] = &["queue", "reason", "messages", "last_received_at_ms"];
-    let rows = |name: &str| trace.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let mut out = String::new();
-    for (name, title, columns) in [
-        ("takers", "WHO GETS IT", TAKERS),
-        ("denials", "DENIED", DENIALS),
-        ("refused_logins", "LOGINS REFUSED", DENIALS),
-        ("losses", "LOST FROM THESE QUEUES", LOSSES),
-    ] {
-        if !rows(name).is_empty() {
-            out.push_str(title);
-            out.push('\n');
-            render_table(rows(name), columns, usize::MAX, &mut out);
-            out.push('\n');
-        }
-    }
-    if let Some(value) = trace.pointer("/retained/payload") {
-        out.push_str(&format!("last known value: {}\n", cell("", value)));
-    }
-    for advice in rows("advice") {
-        out.push_str(&format!("! {}\n", cell("", advice)));
-    }
-    out
 }

@@ -7,6 +7,7 @@ mod acl_test;
 mod asking;
 mod check_config;
 mod collection;
+mod doctor;
 mod manual;
 mod mosquitto;
 mod operating;
@@ -31,6 +32,7 @@ pub use acl_test::{AclTest, acl_test};
 pub use asking::{Request, Show, Shower};
 pub use check_config::check_config;
 pub use collection::{IngestTest, ingest_test};
+pub use doctor::doctor;
 pub use mosquitto::{MosquittoImport, import_mosquitto};
 pub use reload::render_reload;
 pub use status::render_status;
@@ -70,6 +72,10 @@ pub enum Invocation {
     IngestTest(IngestTest),
     AclTest(AclTest),
     ImportMosquitto(MosquittoImport),
+    /// Say what is wrong with all of it.
+    Doctor {
+        config: Option<PathBuf>,
+    },
     /// Manual pages into this folder.
     Manual {
         folder: PathBuf,
@@ -137,6 +143,7 @@ pub fn run_local(invocation: &Invocation, io: &mut Io<'_>) -> io::Result<Option<
         Invocation::Run { .. }
         | Invocation::Status { .. }
         | Invocation::Reload { .. }
+        | Invocation::Doctor { .. }
         | Invocation::Ask { .. } => {
             return Ok(None);
         }
@@ -186,6 +193,7 @@ fn invocation(matches: &ArgMatches) -> Invocation {
             check: verb.get_flag("check"),
             watch: verb.get_flag("watch"),
         },
+        Some(("doctor", _)) => Invocation::Doctor { config },
         Some(("reload", _)) => Invocation::Reload { config },
         Some(("user", verb)) => match verb.subcommand() {
             Some((action, arguments)) => {

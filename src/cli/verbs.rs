@@ -115,6 +115,12 @@ pub(super) static VERBS: &[Verb] = &[
         ..VERB
     },
     Verb {
+        name: "doctor",
+        summary: "Say what is wrong, or soon will be, and what to do: disk, file modes, routes, rights, losses",
+        asks: Some(Operation::Status),
+        ..VERB
+    },
+    Verb {
         name: "queue",
         summary: "Look into queues and sessions, and empty them",
         verbs: &[

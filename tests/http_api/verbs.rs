@@ -142,3 +142,23 @@ fn a_topic_is_traced() {
     let (code, _, err) = run(&daemon, &["trace", "plant/#"]);
     assert!(code == 1 && err.starts_with("topic: "), "{err}");
 }
+
+#[test]
+fn the_doctor_looks_at_everything() {
+    let mut daemon = Daemon::started("verb-doctor", "");
+    let (code, out, _) = run(&daemon, &["doctor"]);
+    assert_eq!(code, 1);
+    assert!(out.contains("ok       gateway: healthy\n"), "{out}");
+    assert!(
+        out.contains(
+            "PROBLEM  route readings: collection readings holds 0 readings: no message ever matched?"
+        ),
+        "{out}"
+    );
+    publish(&daemon, "topic=sensors/a", "1");
+    let (code, out, _) = run(&daemon, &["doctor"]);
+    assert_eq!(code, 0, "{out}");
+    daemon.terminate();
+    let (code, out, _) = run(&daemon, &["doctor"]);
+    assert!(code == 1 && out.contains("is it running?"), "{out}");
+}
