@@ -327,7 +327,7 @@ impl Broker {
     pub fn takers(&mut self, address: &str) -> Vec<QueueIndex> {
         let message = Message { address: address.into(), ..Message::default() };
         let matches = self.match_queues(ExchangeIndex::SHARED, &message, &[]);
-        let takers = matches.iter().map(|(index, _)| *index).collect();
+        let takers = matches.iter().map(|one| one.queue).collect();
         self.matches = matches;
         takers
     }
