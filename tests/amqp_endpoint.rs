@@ -26,7 +26,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let config = Config::default();
-        let broker = Broker::new(broker_policy(&config, 1 << 24), 1, NOW, BatchNumber(0), 1);
+        let broker = Broker::new(broker_policy(&config, 1 << 24, 0), 1, NOW, BatchNumber(0), 1);
         let policy = GatewayPolicy::new(&config, "bench".into());
         let gateway = Gateway::new(policy, None, None, broker, RecoverySummary::default(), 1, NOW);
         Self { gateway, closed: Vec::new() }

@@ -25,7 +25,7 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("websocket", &[]),
     ("tls", &["config"]),
     ("settings", &["auth", "config", "tls"]),
-    ("broker", &["message", "store::batch", "store::Salvaged", "store::stored_bytes"]),
+    ("broker", &["message", "store::batch", "store::chunk", "store::Salvaged", "store::stored_bytes"]),
     ("mqtt", &["auth", "broker", "message"]),
     ("amqp091", &["auth", "broker", "message"]),
     (
@@ -40,6 +40,7 @@ const EDGES: [(&str, &[&str]); 17] = [
             "mqtt",
             "series",
             "store::batch",
+            "store::chunk",
             "store::Salvaged",
         ],
     ),

@@ -13,7 +13,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::channel::Channel;
-use super::codec::method::{channel, connection};
+use super::codec::method::{basic, channel, connection};
 use super::codec::{
     self, Decoded, FRAME_OVERHEAD_BYTES, Frame, FrameType, Method, MethodId, PROTOCOL_HEADER, ProtocolHeader,
     ReplyCode, encode_heartbeat,
@@ -213,7 +213,8 @@ impl Connection {
         match codec::decode(bytes, frame_bytes_max) {
             Ok(Decoded::Incomplete { needed }) => (0, needed, Next::Continue),
             Ok(Decoded::Frame { frame, consumed }) => {
-                if self.needs_flash(frame) && context.broker.is_congested() {
+                if self.needs_flash(frame) && context.broker.is_congested() || self.needs_rows(context, frame)
+                {
                     return (0, consumed, Next::Congested);
                 }
                 self.last_received = context.now.mono;
@@ -440,6 +441,19 @@ impl Connection {
             (FrameType::Method, Some([0, 60, 0, 40] | [0, 40 | 50, _, _] | [0, 90, 0, 20])) => true,
             _ => false,
         }
+    }
+
+    /// True for a request for a message that is not in memory: it is handled once the message is.
+    fn needs_rows(&self, context: &mut Context<'_>, frame: Frame<'_>) -> bool {
+        let is_get = (frame.frame_type, frame.payload.first_chunk::<4>())
+            == (FrameType::Method, Some(&[0, 60, 0, 70]));
+        if !is_get || self.state != State::Open {
+            return false;
+        }
+        let Ok(Method::Basic(basic::Method::Get(get))) = frame.method() else { return false };
+        let Some(channel) = self.channels.get(&frame.channel) else { return false };
+        let queue = channel.queue_for_use(&self.link, context, get.queue);
+        queue.is_ok_and(|queue| context.broker.awaits_rows(queue))
     }
 
     fn handle_frame(&mut self, context: &mut Context<'_>, frame: Frame<'_>) -> Next {

@@ -62,7 +62,7 @@ impl Broker {
         if self.memory.get() + charge <= half {
             return false;
         }
-        let held: u64 = self.queues.iter().flatten().filter(rejects).map(|queue| queue.bytes).sum();
+        let held: u64 = self.queues.iter().flatten().filter(rejects).map(|queue| queue.in_memory().1).sum();
         held + charge > half
     }
 

@@ -133,7 +133,7 @@ impl Broker {
                 continue;
             }
             if queue.credit() == 0 || queue.in_flight_bytes >= queue.bounds.bytes_max {
-                return;
+                break;
             }
             let entry = if let Some(entry) = queue.pop_replay() {
                 queue.charge(&entry);
@@ -141,7 +141,7 @@ impl Broker {
             } else if let Some(entry) = queue.ready.pop_front() {
                 entry
             } else {
-                return;
+                break;
             };
             if entry.expires_at < now.mono {
                 // [MQTT-3.3.2-5]
@@ -172,6 +172,9 @@ impl Broker {
             queue.in_flight.push_back(InFlight { tag, entry, flight });
             let stalls = queue.credit() == 0 && !queue.ready.is_empty();
             self.counters.credit_stalls += u64::from(stalls);
+        }
+        if self.queue(index).is_some_and(|queue| queue.cold.is_some()) {
+            self.want_rows(index);
         }
     }
 

@@ -153,8 +153,9 @@ impl Broker {
     /// Sees to it that the queue is looked at when something in it comes due.
     pub(super) fn arm(&mut self, now: Mono, index: QueueIndex) {
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        let cold = queue.cold_expiry().unwrap_or(NEVER);
         let Some(named) = &mut queue.named else { return };
-        let mut at = named.next_expiry(&queue.ready).unwrap_or(NEVER);
+        let mut at = named.next_expiry(&queue.ready).unwrap_or(NEVER).min(cold);
         if let Some(expires_ms) = named.settings().expires_ms
             && named.consumers.is_empty()
         {
@@ -234,6 +235,10 @@ impl Broker {
                 continue;
             }
             self.expire_heads(now, index, true);
+            if self.awaits_expiry(now.mono, index) {
+                // What may have expired has to be looked at; then the timer is set again.
+                continue;
+            }
             self.arm(now.mono, index);
         }
         self.bury_dead(now);

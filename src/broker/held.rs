@@ -5,7 +5,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::ids::{ConnectionId, QueueId, RowKey};
+use super::backlog::Chunk;
+use crate::ids::{ChunkNumber, ConnectionId, QueueId, RowKey};
 use crate::message::Message;
 use crate::store::batch::Place;
 
@@ -39,6 +40,8 @@ pub(super) enum Stage {
     Pending,
     /// In a batch that was handed to the store, or on flash.
     Written,
+    /// Read back from a chunk of the backlog, where its row stays.
+    Cold,
 }
 
 /// A set of takers shared by the messages of one batch, stored once.
@@ -68,6 +71,8 @@ pub struct Held {
     pub(super) dropped: Cell<bool>,
     /// The publisher's connection, when its acknowledgement waits for this message.
     pub(super) waiter: Cell<Option<ConnectionId>>,
+    /// The chunk that its row lies in.
+    chunk: Option<Rc<Chunk>>,
 }
 
 impl Held {
@@ -90,7 +95,40 @@ impl Held {
             set: RefCell::new(None),
             dropped: Cell::new(false),
             waiter: Cell::new(None),
+            chunk: None,
         })
+    }
+
+    /// A message that was read back from a chunk for one of its takers.
+    pub(super) fn cold(
+        message: Message,
+        memory: &Rc<Cell<u64>>,
+        place: Place,
+        chunk: &Rc<Chunk>,
+    ) -> Rc<Self> {
+        memory.set(memory.get() + message.charge() as u64);
+        Rc::new(Self {
+            message,
+            memory: Rc::clone(memory),
+            stage: Cell::new(Stage::Cold),
+            owed: Cell::new(1),
+            takers: RefCell::new(Vec::new()),
+            place: Cell::new(place),
+            set: RefCell::new(None),
+            dropped: Cell::new(false),
+            waiter: Cell::new(None),
+            chunk: Some(Rc::clone(chunk)),
+        })
+    }
+
+    /// The chunk that its row lies in.
+    pub(super) fn chunk(&self) -> Option<Rc<Chunk>> {
+        self.chunk.clone()
+    }
+
+    /// That chunk's number.
+    pub(super) fn chunk_number(&self) -> Option<ChunkNumber> {
+        self.chunk.as_ref().map(|chunk| chunk.number)
     }
 
     /// As if it had never been written: its takers are to be counted again.

@@ -3,6 +3,7 @@
 //! Collects the changes of a round, decides when a batch closes (gates, elision, the flash budget), encodes it, and
 //! trims. Knows rows and takers; leaves routing to `broker` and the disk to `store`. Row bodies: `rows`.
 
+mod cold;
 mod elided;
 mod recovered;
 
@@ -16,7 +17,7 @@ use super::held::{Held, RETAINED, Stage, Taker, TakerSet};
 use super::queue::{Queue, QueueIndex};
 use super::rows::{self, RecordKey, RowKind, Settled, WindowChange};
 use crate::collections::{self, Map};
-use crate::ids::{BatchNumber, QueueId, RowKey};
+use crate::ids::{BatchNumber, ChunkNumber, QueueId, RowKey};
 use crate::limits;
 use crate::store::batch::{Batch, BatchBuilder, Persisted, Place};
 use crate::store::stored_bytes;
@@ -50,6 +51,8 @@ pub(super) trait Ground {
     fn durable_queues(&self) -> Vec<QueueIndex>;
     /// The record's content now; `None` when it is gone.
     fn record(&self, key: RecordKey) -> Option<Vec<u8>>;
+    /// Queues that are done with a chunk of the backlog which still names them.
+    fn done_with_chunks(&self) -> Vec<(QueueId, ChunkNumber)>;
 }
 
 #[derive(Debug)]
@@ -69,6 +72,8 @@ pub(super) struct Ledger {
     in_flight_bytes: usize,
     settled: BTreeMap<QueueIndex, Vec<Rc<Held>>>,
     unretained: Vec<Rc<Held>>,
+    /// Parts of chunks of the backlog of which something was settled.
+    parts: BTreeSet<(QueueIndex, ChunkNumber)>,
     joined: Vec<(QueueId, Rc<Held>, u8)>,
     window: Vec<WindowChange>,
     dirty: BTreeSet<RecordKey>,
@@ -79,6 +84,8 @@ pub(super) struct Ledger {
     not_before: Mono,
     budget: FlashBudget,
     commits_since_checkpoint: u32,
+    /// Rows moved to the backlog: the batch that says so deletes them.
+    moved: bool,
 
     /// Live message rows in key order; dead ones are dropped from the front.
     live: VecDeque<Rc<Held>>,
@@ -115,6 +122,7 @@ impl Ledger {
             in_flight_bytes: 0,
             settled: BTreeMap::new(),
             unretained: Vec::new(),
+            parts: BTreeSet::new(),
             joined: Vec::new(),
             window: Vec::new(),
             dirty: BTreeSet::new(),
@@ -124,6 +132,7 @@ impl Ledger {
             not_before: Mono(0),
             budget,
             commits_since_checkpoint: 0,
+            moved: false,
             live: VecDeque::new(),
             live_messages: 0,
             live_bytes: 0,
@@ -186,7 +195,7 @@ impl Ledger {
     /// `queue` needs the message no more. True when that was the last durable taker of a message not yet written.
     pub fn settle(&mut self, now: Mono, index: QueueIndex, held: &Rc<Held>) -> bool {
         let elided = self.release(held);
-        if held.stage.get() != Stage::Memory {
+        if !matches!(held.stage.get(), Stage::Memory | Stage::Cold) {
             self.settled.entry(index).or_default().push(Rc::clone(held));
             self.want(now, Urgency::Lazy(LAZY_SETTLEMENT));
         }
@@ -217,14 +226,10 @@ impl Ledger {
         self.want(now, Urgency::Lazy(LAZY_OTHER));
     }
 
-    /// Bytes of rows that are on flash or will be, and what they take beyond that.
-    pub const fn bytes_to_keep(&self) -> u64 {
-        self.live_bytes + self.dead_bytes + self.pending_bytes as u64 + self.overhead_bytes
-    }
-
     /// The queue at `index` is gone: nothing about it is written any more.
     pub fn forget_queue(&mut self, index: QueueIndex, id: QueueId) {
         self.settled.remove(&index);
+        self.parts.retain(|(at, _)| *at != index);
         self.joined.retain(|(queue, ..)| *queue != id);
         self.window.retain(|change| change.queue() != id);
     }
@@ -328,6 +333,7 @@ impl Ledger {
         !self.pending.is_empty()
             || !self.settled.is_empty()
             || !self.unretained.is_empty()
+            || !self.parts.is_empty()
             || !self.joined.is_empty()
             || !self.window.is_empty()
             || !self.dirty.is_empty()
@@ -345,6 +351,7 @@ impl Ledger {
         let whole = !self.written_anew || self.pending.is_empty();
         let checkpoint = whole
             && (self.commits_since_checkpoint >= CHECKPOINT_COMMITS
+                || self.moved
                 || self.dead_bytes >= CHECKPOINT_DEAD_BYTES);
         if whole {
             self.written_anew = false;
@@ -363,6 +370,7 @@ impl Ledger {
         }
         if checkpoint {
             self.commits_since_checkpoint = 0;
+            self.moved = false;
             for place in self.dead.drain(..) {
                 builder.delete(place);
             }
@@ -517,6 +525,11 @@ impl Ledger {
             self.unretained_keys.extend(&unretained);
             rows::put_settled(&mut row, RETAINED, &Settled::Keys(unretained));
         }
+        for (index, number) in std::mem::take(&mut self.parts) {
+            if let Some(queue) = ground.queue(index) {
+                rows::put_settled(&mut row, queue.id, &queue.part_of(number));
+            }
+        }
         if !row.is_empty() {
             self.push_delta(builder, RowKind::Settlement, &row);
         }
@@ -534,6 +547,7 @@ impl Ledger {
             }
         }
         self.unretained_keys.extend(written_keys(&std::mem::take(&mut self.unretained)));
+        self.parts.clear();
         self.forget_dead_rows();
         let oldest = self.live.front().map(|held| held.place.get().key);
         let mut row = Vec::new();
@@ -547,6 +561,15 @@ impl Ledger {
             if speaks && let Some(form) = Settled::below(queue, usize::MAX) {
                 rows::put_settled(&mut row, queue.id, &form);
             }
+            if queue.cold.is_some() {
+                self.dirty.insert(RecordKey::Cold(queue.id));
+            }
+            for number in queue.cold.iter().flat_map(|cold| cold.begun()) {
+                rows::put_settled(&mut row, queue.id, &queue.part_of(number));
+            }
+        }
+        for (queue, number) in ground.done_with_chunks() {
+            rows::put_settled(&mut row, queue, &Settled::nothing_of(number));
         }
         if let Some(oldest) = oldest {
             self.unretained_keys = self.unretained_keys.split_off(&oldest);

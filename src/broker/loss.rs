@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cold::Run;
 use super::queue::QueueKind;
 use super::rows::RecordKey;
 use crate::ids::RowKey;
@@ -100,13 +101,25 @@ impl Losses {
     /// Counts a message that a queue lost, or that a file lost; answers the record that changed.
     pub fn add(
         &mut self,
-        (queue, kind): (&str, Option<QueueKind>),
+        queue: (&str, Option<QueueKind>),
         reason: LossReason,
         message: &Message,
         key: RowKey,
     ) -> Vec<RecordKey> {
+        let at = (key, message.received_at);
+        let bytes = message.charge() as u64;
+        self.add_run(queue, reason, Run { messages: 1, bytes, first: at, last: at })
+    }
+
+    /// Counts messages that were lost together; answers the records that changed.
+    pub fn add_run(
+        &mut self,
+        (queue, kind): (&str, Option<QueueKind>),
+        reason: LossReason,
+        run: Run,
+    ) -> Vec<RecordKey> {
         let mut changed = Vec::new();
-        *self.totals.entry((reason, kind)).or_default() += 1;
+        *self.totals.entry((reason, kind)).or_default() += run.messages;
         self.untold = true;
         let number = match self.numbers.get(&(Box::from(queue), reason)) {
             Some(number) => *number,
@@ -114,14 +127,13 @@ impl Losses {
                 if self.receipts.len() >= RECEIPTS_MAX {
                     changed.extend(self.fold_oldest());
                 }
-                self.open(queue, reason, message, key)
+                self.open(queue, reason, run)
             }
         };
         if let Some(receipt) = self.receipts.get_mut(&number) {
-            receipt.messages += 1;
-            receipt.bytes += message.charge() as u64;
-            receipt.last_key = key;
-            receipt.last_received_at = message.received_at;
+            receipt.messages += run.messages;
+            receipt.bytes += run.bytes;
+            (receipt.last_key, receipt.last_received_at) = run.last;
         }
         changed.push(RecordKey::Loss(number));
         changed
@@ -175,7 +187,7 @@ impl Losses {
         Some(())
     }
 
-    fn open(&mut self, queue: &str, reason: LossReason, message: &Message, key: RowKey) -> u32 {
+    fn open(&mut self, queue: &str, reason: LossReason, run: Run) -> u32 {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         let receipt = LossReceipt {
@@ -183,10 +195,10 @@ impl Losses {
             reason,
             messages: 0,
             bytes: 0,
-            first_key: key,
-            last_key: key,
-            first_received_at: message.received_at,
-            last_received_at: message.received_at,
+            first_key: run.first.0,
+            last_key: run.last.0,
+            first_received_at: run.first.1,
+            last_received_at: run.last.1,
         };
         self.receipts.insert(number, receipt);
         self.numbers.insert((queue.into(), reason), number);

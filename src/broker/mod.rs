@@ -9,8 +9,12 @@
 //! readings, `retained` remembers, `ledger` and `rows` write, `recovery` reads.
 
 mod allowance;
+mod backlog;
 mod budget;
+mod cold;
+mod cold_recovery;
 mod collection;
+mod cooling;
 mod delivery;
 mod dying;
 mod event;
@@ -38,6 +42,7 @@ mod tests;
 mod topic_index;
 mod topology;
 mod topology_rows;
+mod warming;
 mod will;
 
 use std::cell::Cell;
@@ -46,6 +51,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
+use backlog::Backlog;
+pub use backlog::BacklogRequest;
 pub use budget::FlashBudget;
 pub use collection::{CollectionPlan, Flushable};
 pub use event::{Delivery, Event};
@@ -76,7 +83,7 @@ pub use topology::{QueueFacts, TopologyRefused};
 pub use will::{Will, WillNumber};
 
 use crate::collections::{self, Map};
-use crate::ids::{BatchNumber, ConnectionId, QueueId};
+use crate::ids::{BatchNumber, ChunkNumber, ConnectionId, QueueId};
 use crate::store::batch::{Batch, Persisted};
 use crate::time::{Mono, Now};
 
@@ -99,6 +106,8 @@ pub struct Policy {
     pub elision_window: Duration,
     /// Bytes of live rows that the file may hold.
     pub flash_quota_bytes: u64,
+    /// Bytes that chunks of the backlog may take; 0: no row leaves the window.
+    pub backlog_quota_bytes: u64,
     pub flash_bytes_per_day: Option<u64>,
     /// Bytes of messages in memory.
     pub memory_max: u64,
@@ -177,6 +186,7 @@ pub struct Broker {
     next_will: u64,
     losses: Losses,
     ledger: Ledger,
+    backlog: Backlog,
     events: VecDeque<Event>,
     counters: Counters,
     memory: Rc<Cell<u64>>,
@@ -206,7 +216,9 @@ impl Broker {
     #[must_use]
     pub fn new(policy: Policy, seed: u64, now: Now, last: BatchNumber, boot: u32) -> Self {
         let budget = FlashBudget::new(policy.flash_bytes_per_day, now.mono);
+        let backlog = Backlog::new(policy.backlog_quota_bytes);
         Self {
+            backlog,
             policy,
             queues: Vec::new(),
             free: Vec::new(),
@@ -282,8 +294,8 @@ impl Broker {
 
     /// Too much waits for flash, in rows or in readings: publishers of durable messages must be held back.
     #[must_use]
-    pub const fn is_congested(&self) -> bool {
-        self.ledger.is_congested() || self.readings_congested
+    pub fn is_congested(&self) -> bool {
+        self.ledger.is_congested() || self.readings_congested || self.is_window_filling()
     }
 
     /// More readings wait for a flush that is under way than memory should hold, or no more.
@@ -334,6 +346,7 @@ impl Broker {
             self.next_timer(),
             self.will_at,
             self.retained.next_expiry(),
+            self.backlog_deadline(),
         ];
         all.into_iter().flatten().min()
     }
@@ -348,11 +361,13 @@ impl Broker {
         }
         self.expire_retained(now);
         self.look_at_queues(now);
+        self.tend_backlog(now);
     }
 
     fn write_batch(&mut self) -> Option<Batch> {
         let view = View {
             queues: &self.queues,
+            backlog: &self.backlog,
             losses: &self.losses,
             wills: &self.wills,
             durable: &self.durable,
@@ -365,6 +380,7 @@ impl Broker {
     fn view(&self) -> View<'_> {
         View {
             queues: &self.queues,
+            backlog: &self.backlog,
             losses: &self.losses,
             wills: &self.wills,
             durable: &self.durable,
@@ -385,6 +401,7 @@ impl Broker {
 /// The state that a batch is encoded from.
 struct View<'a> {
     queues: &'a [Option<Queue>],
+    backlog: &'a Backlog,
     losses: &'a Losses,
     wills: &'a BTreeMap<u64, Will>,
     durable: &'a BTreeMap<QueueId, QueueIndex>,
@@ -437,6 +454,20 @@ impl ledger::Ground for View<'_> {
                 Broker::binding_record(self.queues, self.exchanges, place, number)?.put(&mut out);
                 Some(out)
             }
+            RecordKey::Backlog => {
+                let mut out = Vec::new();
+                backlog::put_adopted(&mut out, self.backlog);
+                Some(out)
+            }
+            RecordKey::Cold(id) => {
+                let queue = self.queue(*self.durable.get(&id)?)?;
+                backlog::put_held(queue.cold.as_ref()?)
+            }
         }
+    }
+
+    fn done_with_chunks(&self) -> Vec<(QueueId, ChunkNumber)> {
+        let done = self.backlog.done.iter();
+        done.flat_map(|(number, queues)| queues.iter().map(|queue| (*queue, *number))).collect()
     }
 }

@@ -200,6 +200,15 @@ impl Named {
         self.overtaking.iter().map(VecDeque::len).sum()
     }
 
+    /// Ready messages of a priority above 0.
+    pub fn overtaking(&self, level: u8) -> Option<&VecDeque<Entry>> {
+        self.overtaking.get(usize::from(level).checked_sub(1)?)
+    }
+
+    pub fn overtaking_mut(&mut self, level: u8) -> Option<&mut VecDeque<Entry>> {
+        self.overtaking.get_mut(usize::from(level).checked_sub(1)?)
+    }
+
     /// Deliveries in flight and what overtakes.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.unsettled.iter().map(|unsettled| &unsettled.entry).chain(self.overtaking.iter().flatten())
@@ -217,6 +226,11 @@ impl Named {
         self.ready_bytes += entry.charge();
         let level = self.level(ready, &entry);
         level.push_back(entry);
+    }
+
+    /// Leaves so many numbers out: for messages that are not in memory.
+    pub const fn skip_orders(&mut self, count: u64) {
+        self.next_order += count;
     }
 
     /// Puts a message by the time at which it is due.
@@ -274,16 +288,14 @@ impl Named {
         fronts.map(|entry| entry.expires_at).filter(|at| *at != NEVER).min()
     }
 
-    /// True when one more message of `bytes` makes it too full by its own settings.
-    pub fn would_overflow(&self, ready: &VecDeque<Entry>, bytes: u64) -> bool {
-        let count = (ready.len() + self.overtaking_len()) as u64;
+    /// True when one more message of `bytes` beside `count` ready ones makes it too full by its own settings.
+    pub fn would_overflow(&self, count: u64, bytes: u64) -> bool {
         self.settings().ready_max.is_some_and(|max| count + 1 > max)
             || self.settings().ready_bytes_max.is_some_and(|max| self.ready_bytes + bytes > max)
     }
 
     /// True when it is too full by its own settings.
-    pub fn is_overflowing(&self, ready: &VecDeque<Entry>) -> bool {
-        let count = (ready.len() + self.overtaking_len()) as u64;
+    pub fn is_overflowing(&self, count: u64) -> bool {
         self.settings().ready_max.is_some_and(|max| count > max)
             || self.settings().ready_bytes_max.is_some_and(|max| self.ready_bytes > max)
     }

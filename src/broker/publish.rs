@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::exchange::{ExchangeIndex, exchange_of, share_number};
-use super::held::{Held, RETAINED, TAKER_CONNECTED};
+use super::held::{Held, RETAINED, Stage, TAKER_CONNECTED};
 use super::ledger::Urgency;
 use super::loss::LossReason;
 #[cfg(feature = "mutations")]
@@ -394,7 +394,7 @@ impl Broker {
             self.ledger.add_taker(held, queue.id, flags);
         }
         queue.charge(&entry);
-        queue.ready.push_back(entry);
+        queue.push(entry);
         if expires_at != NEVER {
             self.look_later(now.mono, index, expires_at);
         }
@@ -403,7 +403,7 @@ impl Broker {
         let (durable, fast) = (queue.durable, queue.settle_us < self.elision_window_us());
         self.dispatch(now, index);
         if durable {
-            let handed_over = self.queue(index).is_some_and(|q| q.ready.is_empty() && q.replay.is_empty());
+            let handed_over = self.queue(index).is_some_and(|q| q.ready_len() == 0 && q.replay.is_empty());
             let likely = handed_over && connected && fast && assurance == Assurance::AtLeastOnce;
             *elision = elision.with(likely);
         }
@@ -506,7 +506,12 @@ impl Broker {
                 Overflow::DropOldest => queue.pop_oldest(),
                 Overflow::Reject => queue.pop_newest(),
             };
-            let Some(entry) = entry else { return };
+            let Some(entry) = entry else {
+                if overflow == Overflow::DropOldest && self.shed(now, index) {
+                    continue;
+                }
+                return;
+            };
             self.lose(now, index, &entry, LossReason::QueueBound);
         }
     }
@@ -514,29 +519,32 @@ impl Broker {
     /// The file's quota and the memory bound: the queue with the highest charge loses its oldest.
     fn keep_common_bounds(&mut self, now: Now) {
         for _ in 0..DROPS_PER_PUBLISH_MAX {
-            let reason = if self.ledger.bytes_to_keep() > self.policy.flash_quota_bytes {
+            let reason = if self.ledger.bytes_to_keep() > self.with_patience(self.policy.flash_quota_bytes) {
                 LossReason::FlashQuota
-            } else if self.memory.get() > self.policy.memory_max {
+            } else if self.memory.get() > self.with_patience(self.policy.memory_max) {
                 LossReason::MemoryBound
             } else {
                 return;
             };
             let Some(index) = self.heaviest_queue(reason) else { return };
-            let Some(entry) = self.queue_mut(index).and_then(super::Queue::pop_oldest) else { return };
+            let Some(entry) = self.queue_mut(index).and_then(super::Queue::pop_oldest_in_memory) else {
+                return;
+            };
             self.lose(now, index, &entry, reason);
         }
     }
 
     fn heaviest_queue(&self, reason: LossReason) -> Option<QueueIndex> {
         let may_lose = |queue: &&super::Queue| {
-            queue.ready_len() > 0
+            queue.in_memory().0 > 0
                 // Readings have a part of the window that is theirs; their own bound keeps them in it.
                 && queue.kind != QueueKind::Collection
                 && (reason != LossReason::FlashQuota || queue.durable)
                 && queue.bounds.overflow == Overflow::DropOldest
         };
         let queues = self.queues.iter().enumerate();
-        let charged = queues.filter_map(|(at, queue)| Some((queue.as_ref().filter(may_lose)?.bytes, at)));
+        let charged =
+            queues.filter_map(|(at, queue)| Some((queue.as_ref().filter(may_lose)?.in_memory().1, at)));
         let (_, at) = charged.max()?;
         u32::try_from(at).ok().map(QueueIndex)
     }
@@ -561,6 +569,9 @@ impl Broker {
 
     /// A durable taker settled; a publisher that waited for the last one is told.
     pub(super) fn settle_durable(&mut self, now: Mono, index: QueueIndex, held: &Rc<Held>) {
+        if held.stage.get() == Stage::Cold {
+            self.settle_cold(now, index, held);
+        }
         if self.ledger.settle(now, index, held)
             && let Some(connection) = held.waiter.get()
         {

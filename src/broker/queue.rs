@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use super::allowance::Kept;
-use super::held::{Held, TAKER_AS_PUBLISHED, TAKER_CONNECTED, TAKER_RETAIN, TAKER_SHARED};
+use super::cold::Cold;
+use super::held::{Held, Stage, TAKER_AS_PUBLISHED, TAKER_CONNECTED, TAKER_RETAIN, TAKER_SHARED};
 use super::named::Named;
 use crate::ids::{BatchNumber, ConnectionId, QueueId, RowKey};
 use crate::message::Assurance;
@@ -197,6 +198,11 @@ impl Entry {
     pub fn charge(&self) -> u64 {
         self.held.message.charge() as u64
     }
+
+    /// Its row is not in the window.
+    pub fn is_cold(&self) -> bool {
+        self.held.stage.get() == Stage::Cold
+    }
 }
 
 /// How far an in-flight delivery is.
@@ -257,6 +263,8 @@ pub(super) struct Queue {
     /// values' memory and are bounded by their number, so they are charged only once they are in flight.
     pub replay: VecDeque<Entry>,
     pub ready: VecDeque<Entry>,
+    /// What stands behind that and is on flash only, in part.
+    pub cold: Option<Box<Cold>>,
     /// In the order of sending.
     pub in_flight: VecDeque<InFlight>,
     /// Tags whose receipt is acknowledged and whose release is owed, in order.
@@ -319,6 +327,7 @@ impl Queue {
             consumer: None,
             replay: VecDeque::new(),
             ready: VecDeque::new(),
+            cold: None,
             in_flight: VecDeque::new(),
             releasing: VecDeque::new(),
             publisher_window: BTreeSet::new(),
@@ -370,10 +379,12 @@ impl Queue {
         let Some(named) = self.named().filter(|named| named.settings().returns_max.is_some()) else {
             return Vec::new();
         };
-        let all = named.entries().chain(&self.ready);
+        let all = named.entries().chain(&self.ready).chain(self.cold_entries());
         let returned = all.filter(|entry| entry.returns > 0 && entry.is_durable(self.durable));
         let keyed = returned.map(|entry| (entry.held.place.get().key, entry.returns));
-        keyed.filter(|(key, _)| key.0 != 0).take(RETURNED_MAX).collect()
+        // Rows that were not read back since the start.
+        let unread = named.returned.iter().filter(|_| self.cold.is_some()).map(|(key, count)| (*key, *count));
+        keyed.chain(unread).filter(|(key, _)| key.0 != 0).take(RETURNED_MAX).collect()
     }
 
     /// True when what waits and what is in flight exceeds the bounds.
@@ -392,11 +403,26 @@ impl Queue {
         Some(entry)
     }
 
+    /// The oldest message in memory that is not in flight.
+    pub fn pop_oldest_in_memory(&mut self) -> Option<Entry> {
+        if let Some(entry) = self.pop_oldest() {
+            return Some(entry);
+        }
+        let entry = self.cold.as_mut()?.pop_entry()?;
+        if let Some(named) = &mut self.named {
+            named.ready_bytes -= entry.charge();
+        }
+        self.discharge(&entry);
+        Some(entry)
+    }
+
     /// The next last known value, when the bounds have room for it: it must not push out what was acknowledged. With
     /// nothing in flight there is no better moment to wait for.
     pub fn pop_replay(&mut self) -> Option<Entry> {
         let front = self.replay.front()?;
-        if front.twin && self.taken().any(|entry| Rc::ptr_eq(&entry.held, &front.held)) {
+        if front.twin
+            && self.taken().chain(self.cold_entries()).any(|entry| Rc::ptr_eq(&entry.held, &front.held))
+        {
             return None;
         }
         let charge = front.charge();
@@ -410,9 +436,16 @@ impl Queue {
 
     /// The newest message, for a queue that refuses what does not fit.
     pub fn pop_newest(&mut self) -> Option<Entry> {
-        let entry = match &mut self.named {
-            None => self.ready.pop_back()?,
-            Some(named) => named.pop_newest(&mut self.ready)?,
+        let newest = self.cold.as_mut().and_then(|cold| cold.pop_newest());
+        let entry = match (newest, &mut self.named) {
+            (Some(entry), named) => {
+                if let Some(named) = named {
+                    named.ready_bytes -= entry.charge();
+                }
+                entry
+            }
+            (None, None) => self.ready.pop_back()?,
+            (None, Some(named)) => named.pop_newest(&mut self.ready)?,
         };
         self.handed = self.handed.min(self.popped + self.ready.len() as u64);
         self.discharge(&entry);
@@ -421,7 +454,15 @@ impl Queue {
 
     /// Messages that wait.
     pub fn ready_len(&self) -> usize {
-        self.ready.len() + self.named().map_or(0, Named::overtaking_len)
+        self.ready.len()
+            + self.named().map_or(0, Named::overtaking_len)
+            + self.cold.as_ref().map_or(0, |cold| cold.waiting())
+    }
+
+    /// Messages that wait and are in memory, and the bytes of all that is in memory.
+    pub fn in_memory(&self) -> (usize, u64) {
+        let (messages, bytes) = self.cold.as_ref().map_or((0, 0), |cold| (cold.messages(), cold.bytes()));
+        (self.ready_len() - messages as usize, self.bytes - bytes)
     }
 
     /// What makes it a named queue.
@@ -470,10 +511,26 @@ impl Queue {
         twice
     }
 
-    /// Every message of the queue, those in flight first.
+    /// Every message that is in memory, those in flight first.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         let named = self.named().into_iter().flat_map(Named::entries);
-        self.in_flight.iter().map(|f| &f.entry).chain(&self.replay).chain(named).chain(&self.ready)
+        self.in_flight
+            .iter()
+            .map(|f| &f.entry)
+            .chain(&self.replay)
+            .chain(named)
+            .chain(&self.ready)
+            .chain(self.cold_entries())
+    }
+
+    /// Messages in memory that stand between or behind those that are not.
+    fn cold_entries(&self) -> impl Iterator<Item = &Entry> {
+        self.cold.iter().flat_map(|cold| cold.entries())
+    }
+
+    /// How many messages it holds, wherever they are.
+    pub fn held_copies(&self) -> usize {
+        self.entries().count() + self.cold.as_ref().map_or(0, |cold| cold.messages() as usize)
     }
 
     /// Which of these messages the queue holds, beside those that wait to be replayed.
@@ -481,11 +538,12 @@ impl Queue {
         if wanted.is_empty() {
             return BTreeSet::new();
         }
-        self.taken().map(|entry| Rc::as_ptr(&entry.held)).filter(|held| wanted.contains(held)).collect()
+        let taken = self.taken().chain(self.cold_entries());
+        taken.map(|entry| Rc::as_ptr(&entry.held)).filter(|held| wanted.contains(held)).collect()
     }
 
     /// Messages in flight and ready.
-    fn taken(&self) -> impl Iterator<Item = &Entry> {
+    pub fn taken(&self) -> impl Iterator<Item = &Entry> {
         let named = self.named().into_iter().flat_map(Named::entries);
         self.in_flight.iter().map(|f| &f.entry).chain(named).chain(&self.ready)
     }

@@ -11,7 +11,11 @@ impl Broker {
         if policy.flash_bytes_per_day != self.policy.flash_bytes_per_day {
             self.ledger.set_budget(now.mono, policy.flash_bytes_per_day);
         }
-        self.policy = Policy { flash_quota_bytes: self.policy.flash_quota_bytes, ..policy };
+        self.policy = Policy {
+            flash_quota_bytes: self.policy.flash_quota_bytes,
+            backlog_quota_bytes: self.policy.backlog_quota_bytes,
+            ..policy
+        };
         for index in self.queue_indexes() {
             let Some(queue) = self.queue(index) else { continue };
             let bounds = match queue.kind {

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use super::backlog::Adopted;
+use super::cold_recovery::ColdRows;
 use super::collection::UNBOUNDED;
 use super::held::{
     Held, RETAINED, Stage, TAKER_AS_PUBLISHED, TAKER_CONNECTED, TAKER_RETAIN, TAKER_SHARED, Taker, TakerSet,
@@ -24,7 +26,7 @@ use crate::ids::{BatchNumber, QueueId, RowKey};
 use crate::message::{Assurance, Message};
 use crate::store::batch::Place;
 use crate::store::stored_bytes;
-use crate::time::{Mono, Now, Stamp};
+use crate::time::{Mono, Now, Stamp, Wall};
 
 /// What was found, for the log line and `status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,7 +42,7 @@ pub struct RecoverySummary {
     pub unreadable: usize,
 }
 
-struct MessageRow {
+pub(super) struct MessageRow {
     place: Place,
     set: RowKey,
     message: Message,
@@ -82,15 +84,16 @@ impl Settlements {
 /// Collects the rows; [`Recovered::finish`] makes a broker of them.
 #[derive(Default)]
 pub struct Recovered {
-    messages: BTreeMap<RowKey, MessageRow>,
+    pub(super) messages: BTreeMap<RowKey, MessageRow>,
     sets: BTreeMap<RowKey, (Place, usize, Vec<Taker>)>,
     settled: BTreeMap<QueueId, Settlements>,
-    window: Vec<(RowKey, QueueId, StoredChange)>,
-    records: BTreeMap<RecordKey, (Place, Vec<u8>)>,
+    pub(super) window: Vec<(RowKey, QueueId, StoredChange)>,
+    pub(super) records: BTreeMap<RecordKey, (Place, Vec<u8>)>,
     deltas: Vec<(Place, usize)>,
     dead: Vec<(Place, usize)>,
     unreadable: usize,
     stopped_cleanly: bool,
+    pub(super) cold: ColdRows,
 }
 
 impl std::fmt::Debug for Recovered {
@@ -129,7 +132,7 @@ impl Recovered {
     /// The broker that goes on from these rows.
     #[must_use]
     pub fn finish(
-        self,
+        mut self,
         policy: Policy,
         seed: u64,
         now: Now,
@@ -145,18 +148,26 @@ impl Recovered {
             broker.ledger.recovered_delta(*place, *bytes);
         }
         let wills = self.recover_records(&mut broker, now);
+        for key in self.cold.keys_in_doubt().collect::<Vec<_>>() {
+            if let Some(row) = self.messages.remove(&key) {
+                broker.ledger.recovered_dead(row.place, rows::message_bytes(&row.message));
+            }
+        }
         self.recover_messages(&mut broker, now);
+        summary.unreadable += self.cold.recover(&mut broker, now);
         self.recover_windows(&mut broker, now, last);
+        broker.settle_recovered();
         for index in broker.durable.values().copied().collect::<Vec<_>>() {
             #[cfg(feature = "mutations")]
             if is_made(Mutation::RecoverBeyondBounds) {
                 continue;
             }
             broker.keep_queue_bounds(now, index);
+            broker.arm(now.mono, index);
         }
         summary.sessions = broker.sessions.len();
         summary.named_queues = broker.named.len();
-        summary.queued = broker.queues.iter().flatten().map(|queue| queue.entries().count()).sum();
+        summary.queued = broker.queues.iter().flatten().map(Queue::held_copies).sum();
         summary.retained = broker.retained.len();
         summary.wills = wills.len();
         for (number, will) in wills {
@@ -184,6 +195,7 @@ impl Recovered {
                         Settled::Below(mark, survivors) => {
                             *known = Settlements { below: Some((mark, survivors)), ..Settlements::default() };
                         }
+                        Settled::Cold(part) => self.cold.part(queue, part),
                     }
                 }
                 self.deltas.push((place, body.len()));
@@ -221,11 +233,12 @@ impl Recovered {
     }
 
     /// Sessions and receipts stand again; wills are handed back to be published.
-    fn recover_records(&self, broker: &mut Broker, now: Now) -> Vec<(u64, Will)> {
+    fn recover_records(&mut self, broker: &mut Broker, now: Now) -> Vec<(u64, Will)> {
         let mut wills = Vec::new();
         // Queues may name an exchange that they delay for, and bindings name both.
         let pass = |key: &RecordKey| match key {
             RecordKey::Session(_) | RecordKey::Will(_) | RecordKey::Loss(_) | RecordKey::Exchange(_) => 0,
+            RecordKey::Backlog | RecordKey::Cold(_) => 0,
             RecordKey::Queue(_) => 1,
             RecordKey::Binding(_) => 2,
         };
@@ -241,6 +254,8 @@ impl Recovered {
                 }
                 RecordKey::Session(id) => recover_session(broker, now, *id, content),
                 RecordKey::Loss(number) => broker.losses.recover(*number, content),
+                RecordKey::Backlog => Adopted::read(content).map(|adopted| self.cold.adopted = adopted),
+                RecordKey::Cold(id) => self.cold.expect(*id, content),
                 RecordKey::Will(number) => {
                     broker.next_will = broker.next_will.max(number + 1);
                     rows::read_will(content).map(|will| wills.push((*number, will)))
@@ -511,11 +526,16 @@ fn recover_collection(broker: &mut Broker, id: QueueId, name: Box<str>) -> Optio
 
 /// Takes the time that surely passed since the message came off its time to live: only a difference of the wall clock
 /// that is plausible counts, so that nothing expires early.
-fn remaining(now: Now, expires_at: Mono, held: &Held) -> Mono {
-    if expires_at == NEVER || !now.wall_trusted || !held.message.received_trusted {
+pub(super) fn remaining(now: Now, expires_at: Mono, held: &Held) -> Mono {
+    remaining_of(now, expires_at, held.message.received_at, held.message.received_trusted)
+}
+
+/// The same for a message that was received then.
+pub(super) fn remaining_of(now: Now, expires_at: Mono, received_at: Wall, trusted: bool) -> Mono {
+    if expires_at == NEVER || !now.wall_trusted || !trusted {
         return expires_at;
     }
-    match now.wall.0.checked_sub(held.message.received_at.0) {
+    match now.wall.0.checked_sub(received_at.0) {
         Some(passed_ms) if passed_ms <= PLAUSIBLE_MS => {
             Mono(expires_at.0.saturating_sub(passed_ms.saturating_mul(1000)).max(now.mono.0))
         }

@@ -38,6 +38,10 @@ impl Broker {
         for claim in claims.values().flatten() {
             claim.held.forget_place();
         }
+        for moving in &mut self.backlog.moving {
+            // Rows that are on their way to a chunk have other keys now: the chunk will be void.
+            moving.rows.clear();
+        }
         for claim in claims.into_values().flatten() {
             self.ledger.add_taker(&claim.held, claim.queue, claim.flags);
         }
@@ -45,6 +49,7 @@ impl Broker {
         let mut records = self.topology_records();
         records.extend(self.wills.keys().map(|number| RecordKey::Will(*number)));
         records.extend(self.losses.numbers().map(RecordKey::Loss));
+        records.push(RecordKey::Backlog);
         for record in records {
             self.ledger.touch(now.mono, record, Urgency::Now);
         }
@@ -52,7 +57,8 @@ impl Broker {
             queue.settled_below.set(RowKey(0));
             queue.record_batch = batch;
             queue.window_batch = batch;
-            for entry in queue.replay.iter_mut().chain(&mut queue.ready) {
+            let cold = queue.cold.iter_mut().flat_map(|cold| cold.entries_mut());
+            for entry in queue.replay.iter_mut().chain(&mut queue.ready).chain(cold) {
                 entry.joined = false;
             }
             for releasing in &mut queue.releasing {
@@ -89,7 +95,9 @@ impl Broker {
         };
         for queue in self.queues.iter().flatten() {
             // Named queues keep their own order whatever the keys are; sessions too.
-            for entry in queue.entries().filter(|entry| entry.is_durable(queue.durable)) {
+            let in_window =
+                |entry: &&super::queue::Entry| entry.is_durable(queue.durable) && !entry.is_cold();
+            for entry in queue.entries().filter(in_window) {
                 let connected = if queue.consumer.is_some() { TAKER_CONNECTED } else { 0 };
                 add(&entry.held, queue.id, entry.taker_flags() | connected);
             }

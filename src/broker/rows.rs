@@ -5,7 +5,7 @@
 use super::held::{RETAINED, Taker};
 use super::queue::{EXPIRY_NEVER, Entry, Queue, QueueKind, SubscribeOptions};
 use super::will::Will;
-use crate::ids::{QueueId, RowKey};
+use crate::ids::{ChunkNumber, QueueId, RowKey};
 use crate::message::record::{Reader, put_bytes, put_integer, put_message, read_message};
 use crate::message::{Assurance, Message};
 use crate::time::{Mono, Stamp, Wall};
@@ -57,6 +57,10 @@ pub(super) enum RecordKey {
     Queue(QueueId),
     Exchange(u64),
     Binding(u64),
+    /// Which chunks of the backlog count.
+    Backlog,
+    /// What a queue had in the backlog when chunks last came.
+    Cold(QueueId),
 }
 
 impl RecordKey {
@@ -68,6 +72,8 @@ impl RecordKey {
             Self::Queue(id) => (4, id.0),
             Self::Exchange(number) => (5, number),
             Self::Binding(number) => (6, number),
+            Self::Backlog => (7, 0),
+            Self::Cold(id) => (8, id.0),
         }
     }
 
@@ -79,6 +85,8 @@ impl RecordKey {
             4 => Self::Queue(QueueId(id)),
             5 => Self::Exchange(id),
             6 => Self::Binding(id),
+            7 => Self::Backlog,
+            8 => Self::Cold(QueueId(id)),
             _ => return None,
         })
     }
@@ -135,6 +143,22 @@ pub(super) enum Settled {
     /// All below the key but the survivors; this replaces what earlier rows say. The survivors'
     /// order is that of the values to be replayed.
     Below(RowKey, Vec<Survivor>),
+    /// Of a chunk of the backlog; this replaces what earlier rows say about it. Rows in chunks are not meant by the
+    /// other forms.
+    Cold(ColdPart),
+}
+
+/// What a queue still has of a chunk of the backlog.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ColdPart {
+    pub number: ChunkNumber,
+    /// All below is settled, but the survivors; from it on nothing is.
+    pub from: RowKey,
+    /// What is left, so that a start need not count.
+    pub messages: u64,
+    pub bytes: u64,
+    /// Ascending.
+    pub survivors: Vec<RowKey>,
 }
 
 /// A message that is not settled though its key is below the mark, or that the queue joined later.
@@ -146,6 +170,12 @@ pub(super) struct Survivor {
 }
 
 impl Settled {
+    /// The queue has nothing of a chunk any more.
+    pub const fn nothing_of(number: ChunkNumber) -> Self {
+        let from = RowKey(u64::MAX);
+        Self::Cold(ColdPart { number, from, messages: 0, bytes: 0, survivors: Vec::new() })
+    }
+
     /// The `Below` form of `queue`, unless it needs more than `survivors_max` survivors.
     pub fn below(queue: &Queue, survivors_max: usize) -> Option<Self> {
         let mark = queue.settled_below.get();
@@ -161,7 +191,9 @@ impl Settled {
             let waiting =
                 named.levels(&queue.ready).flat_map(|level| level.iter().take_while(|e| !sorted || below(e)));
             let in_flight = named.unsettled.iter().map(|unsettled| &unsettled.entry);
-            for entry in in_flight.chain(waiting).filter(|entry| entry.is_durable(queue.durable)) {
+            let cold = queue.cold.iter().flat_map(|cold| cold.entries_below(mark));
+            let in_window = |entry: &&Entry| entry.is_durable(queue.durable) && !entry.is_cold();
+            for entry in in_flight.chain(waiting).chain(cold).filter(in_window) {
                 let key = entry.held.place.get().key;
                 if key == RowKey(0) || key >= mark {
                     continue;
@@ -173,7 +205,7 @@ impl Settled {
             }
             return Some(Self::Below(mark, survivors));
         }
-        for entry in queue.entries().filter(|e| e.is_durable(queue.durable)) {
+        for entry in queue.entries().filter(|e| e.is_durable(queue.durable) && !e.is_cold()) {
             let key = entry.held.place.get().key;
             if key == RowKey(0) {
                 // Waits for a later batch, so its key will be above the mark.
@@ -191,8 +223,8 @@ impl Settled {
     }
 }
 
-// Settlement: for each queue: id (integer), form (byte 0 keys, 1 below), [mark], count, keys as zigzag differences;
-// survivors carry their flags behind each key.
+// Settlement: for each queue: id (integer), form (byte 0 keys, 1 below, 2 a part of a chunk), [mark; number of the chunk, from,
+// messages, bytes], count, keys as zigzag differences; survivors of form 1 carry their flags behind each key.
 
 pub(super) fn put_settled(out: &mut Vec<u8>, queue: QueueId, settled: &Settled) {
     put_integer(out, queue.0);
@@ -213,6 +245,16 @@ pub(super) fn put_settled(out: &mut Vec<u8>, queue: QueueId, settled: &Settled) 
             for survivor in survivors {
                 put_difference(out, &mut last, survivor.key.0);
                 out.push(survivor.flags);
+            }
+        }
+        Settled::Cold(part) => {
+            out.push(2);
+            for value in [part.number.0, part.from.0, part.messages, part.bytes] {
+                put_integer(out, value);
+            }
+            put_integer(out, part.survivors.len() as u64);
+            for key in &part.survivors {
+                put_difference(out, &mut last, key.0);
             }
         }
     }
@@ -243,6 +285,16 @@ pub(super) fn read_settlement(body: &[u8]) -> Option<Vec<(QueueId, Settled)>> {
                     survivors.push(Survivor { key, flags: reader.byte()? });
                 }
                 Settled::Below(RowKey(mark), survivors)
+            }
+            2 => {
+                let number = ChunkNumber(reader.integer()?);
+                let from = RowKey(reader.integer()?);
+                let (messages, bytes) = (reader.integer()?, reader.integer()?);
+                let (mut last, mut survivors) = (0, Vec::new());
+                for _ in 0..reader.integer()? {
+                    survivors.push(RowKey(read_difference(&mut reader, &mut last)?));
+                }
+                Settled::Cold(ColdPart { number, from, messages, bytes, survivors })
             }
             _ => return None,
         };

@@ -7,6 +7,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::cold::ChunkRef;
 use super::held::{Held, TAKER_RETAIN};
 use super::ledger::Urgency;
 use super::loss::LossReason;
@@ -197,8 +198,11 @@ impl Broker {
             }
         }
         queue.detached = Some(Stamp::new(now, boot));
-        let record = RecordKey::Session(queue.id);
+        let (record, is_cold) = (RecordKey::Session(queue.id), queue.cold.is_some());
         self.ledger.touch_soon(now.mono, record);
+        if is_cold {
+            self.give_back(index);
+        }
         if let Some(expiry) = self.expiry_of(index) {
             self.expire_in(now.mono, expiry);
         }
@@ -372,6 +376,7 @@ impl Broker {
     fn count_expired(&mut self, now: Now, index: QueueIndex) {
         let Some(queue) = self.queue(index) else { return };
         let name = queue.name.clone();
+        let runs: Vec<_> = queue.cold.iter().flat_map(|cold| cold.chunks()).map(ChunkRef::run).collect();
         let owed = queue.entries().filter(|entry| entry.assurance != Assurance::AtMostOnce);
         let lost: Vec<_> = owed.map(|entry| Rc::clone(&entry.held)).collect();
         for held in lost {
@@ -381,6 +386,9 @@ impl Broker {
             for record in self.losses.add(place, LossReason::SessionExpired, &held.message, key) {
                 self.ledger.touch_soon(now.mono, record);
             }
+        }
+        for run in runs {
+            self.count_lost(now, index, LossReason::SessionExpired, run);
         }
     }
 
@@ -437,6 +445,9 @@ impl Broker {
         self.ledger.forget_queue(index, queue.id);
         for entry in queue.entries().filter(|entry| entry.is_durable(true)) {
             self.ledger.forget(&entry.held);
+        }
+        if queue.cold.is_some() {
+            self.forget_cold(now.mono, &queue);
         }
         let batch = self.ledger.touch(now.mono, RecordKey::Session(queue.id), urgency);
         if queue.kind == QueueKind::Session {

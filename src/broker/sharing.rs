@@ -81,6 +81,9 @@ impl Broker {
             return;
         }
         self.arm(now.mono, index);
+        if self.queue(index).is_some_and(|queue| queue.cold.is_some()) {
+            self.give_back(index);
+        }
         if self.named(index).is_some_and(|named| named.settings().single_active) {
             self.hand_over(now, index);
         }
@@ -112,6 +115,9 @@ impl Broker {
     pub fn get(&mut self, now: Now, index: QueueIndex, settled: bool) -> Option<Got> {
         self.expire_heads(now, index, false);
         self.bury_dead(now);
+        if self.awaits_rows(index) {
+            return None;
+        }
         let queue = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut)?;
         let named = queue.named.as_mut()?;
         named.used_at = now.mono;
@@ -129,6 +135,9 @@ impl Broker {
         }
         self.counters.delivered += 1;
         self.counters.fetched += 1;
+        if self.queue(index).is_some_and(|queue| queue.cold.is_some()) {
+            self.need_rows(index);
+        }
         let ready = self.queue(index).map_or(0, super::Queue::ready_len);
         Some(Got { number, held, redelivered, returns, ready })
     }
@@ -197,9 +206,19 @@ impl Broker {
     /// Hands over what credit, output and bounds allow.
     pub(super) fn dispatch_named(&mut self, now: Now, index: QueueIndex) {
         self.expire_heads(now, index, false);
+        self.hand_over_ready(now, index);
+        if self.queue(index).is_some_and(|queue| queue.cold.is_some()) {
+            self.want_rows(index);
+        }
+    }
+
+    fn hand_over_ready(&mut self, now: Now, index: QueueIndex) {
         let mut handed_over = false;
         loop {
             let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+            if queue.cold.is_some() && queue.awaits_rows() {
+                return;
+            }
             let Some(named) = &mut queue.named else { return };
             if named.consumers.is_empty()
                 || named.front(&queue.ready).is_none()
@@ -267,6 +286,7 @@ impl Broker {
     pub(super) fn offer_named(&mut self, now: Now, index: QueueIndex, held: &Rc<Held>) -> Option<Offered> {
         let crowded = self.rejecting_are_crowded(index, held.message.charge() as u64);
         let queue = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut)?;
+        let ready = queue.ready_len() as u64;
         let Some(named) = &mut queue.named else { return None };
         if held.message.address.len() > limits::SHARED_ADDRESS_BYTES_MAX {
             self.counters.address_too_long += 1;
@@ -278,7 +298,7 @@ impl Broker {
         if queue.bounds.overflow == super::Overflow::Reject {
             let charge = entry.charge();
             let over = crowded
-                || named.would_overflow(&queue.ready, charge)
+                || named.would_overflow(ready, charge)
                 || queue.messages >= queue.bounds.messages_max
                 || queue.bytes + charge > queue.bounds.bytes_max;
             if over {
@@ -306,6 +326,9 @@ impl Broker {
         }
         self.counters.queued += 1;
         let has_consumers = !named.consumers.is_empty();
+        if queue.cold.is_some() {
+            queue.settle_newcomer(held.message.priority);
+        }
         let fast = queue.settle_us < self.elision_window_us();
         self.dispatch(now, index);
         self.expire_heads(now, index, true);
@@ -320,11 +343,14 @@ impl Broker {
     }
 
     /// Drops the oldest ready messages while there are more than the queue's own settings allow.
-    fn keep_ready_bounds(&mut self, now: Now, index: QueueIndex) {
+    pub(super) fn keep_ready_bounds(&mut self, now: Now, index: QueueIndex) {
         while let Some(queue) = self.queue_mut(index)
-            && queue.named().is_some_and(|named| named.is_overflowing(&queue.ready))
-            && let Some(entry) = queue.pop_oldest()
+            && queue.named().is_some_and(|named| named.is_overflowing(queue.ready_len() as u64))
         {
+            let Some(entry) = queue.pop_oldest() else {
+                self.need_rows(index);
+                return;
+            };
             self.die(now, index, entry, DeathReason::QueueFull);
         }
     }

@@ -26,6 +26,7 @@ fn policy() -> Policy {
         retained_bytes_max: 1 << 20,
         elision_window: Duration::from_millis(10),
         flash_quota_bytes: 1 << 24,
+        backlog_quota_bytes: 0,
         flash_bytes_per_day: None,
         memory_max: 1 << 24,
     }

@@ -400,7 +400,8 @@ impl Broker {
             self.end_exchange(now, exchange);
         }
         self.free.push(index.0);
-        self.counters.discarded += queue.entries().count() as u64;
+        let cold = queue.cold.as_ref().map_or(0, |cold| cold.messages());
+        self.counters.discarded += queue.entries().count() as u64 + u64::from(cold);
         if !queue.durable {
             return Gate::Open;
         }
@@ -408,6 +409,9 @@ impl Broker {
         self.ledger.forget_queue(index, queue.id);
         for entry in queue.entries().filter(|entry| entry.is_durable(true)) {
             self.ledger.forget(&entry.held);
+        }
+        if queue.cold.is_some() {
+            self.forget_cold(now.mono, &queue);
         }
         Gate::Batch(self.ledger.touch(now.mono, RecordKey::Queue(queue.id), Urgency::Now))
     }
@@ -417,7 +421,7 @@ impl Broker {
         let mut count = 0;
         let mut gate = Gate::Open;
         while let Some(queue) = self.queue_mut(index)
-            && let Some(entry) = queue.pop_oldest()
+            && let Some(entry) = queue.pop_oldest_in_memory()
         {
             count += 1;
             self.counters.discarded += 1;
@@ -427,6 +431,12 @@ impl Broker {
                 self.settle_durable(now.mono, index, &entry.held);
                 gate = Gate::Batch(self.ledger.open_batch());
             }
+        }
+        let cold = self.purge_cold(now, index);
+        if cold > 0 {
+            count += usize::try_from(cold).unwrap_or(usize::MAX);
+            self.counters.discarded += cold;
+            gate = Gate::Batch(self.ledger.open_batch());
         }
         if gate.batch().is_some() {
             self.ledger.want(now.mono, Urgency::Now);

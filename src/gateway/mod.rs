@@ -4,6 +4,7 @@
 //! bytes out by connection, batches to the store and what it answers. Owns the connections, cutting input into
 //! packets, passing deliveries on, deadlines, backpressure and `$SYS`. Reads no clock, knows no socket.
 
+mod backlog;
 mod collections;
 mod connections;
 mod deadlines;
@@ -242,30 +243,7 @@ impl Gateway {
         self.broker.persisted(now, persisted);
         self.drain(now);
         self.go_on_replied(now);
-        self.go_on_congested(now);
-    }
-
-    /// Publishers that were held back are read again, if there is room.
-    fn go_on_congested(&mut self, now: Now) {
-        if self.broker.is_congested() {
-            return;
-        }
-        for id in std::mem::take(&mut self.congested) {
-            if let Some(endpoint) = self.connections.get_mut(id)
-                && endpoint.pause == Pause::Congested
-            {
-                endpoint.pause = Pause::None;
-                endpoint.protocol.excuse(now.mono);
-                if let Some(connection) = endpoint.protocol.as_amqp091_mut()
-                    && self.store.condition == StoreCondition::Working
-                {
-                    connection.set_blocked(false);
-                    self.mark_dirty(now, id);
-                }
-                self.handle_kept(now, id);
-                self.resume_reading(id);
-            }
-        }
+        self.resume_congested(now);
     }
 
     /// The store fails, or works again: acknowledgements wait meanwhile, everything else goes on.

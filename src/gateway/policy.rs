@@ -44,9 +44,9 @@ impl GatewayPolicy {
     }
 }
 
-/// The broker's part of the configuration. `flash_quota_bytes` is what the store grants.
+/// The broker's part of the configuration. The quotas are what the store grants.
 #[must_use]
-pub fn broker_policy(config: &Config, flash_quota_bytes: u64) -> broker::Policy {
+pub fn broker_policy(config: &Config, flash_quota_bytes: u64, backlog_quota_bytes: u64) -> broker::Policy {
     // The broker takes the first that matches, so the closest comes first: a name by itself, then the pattern with the
     // most literal characters.
     let mut named: Vec<_> = config.queues.named.iter().collect();
@@ -65,6 +65,7 @@ pub fn broker_policy(config: &Config, flash_quota_bytes: u64) -> broker::Policy 
         retained_bytes_max: config.limits.retained_bytes_max,
         elision_window: config.storage.elision_window,
         flash_quota_bytes,
+        backlog_quota_bytes,
         flash_bytes_per_day: config.storage.bytes_per_day_budget,
         memory_max: config.limits.memory_max,
     }

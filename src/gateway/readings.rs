@@ -128,7 +128,7 @@ impl Gateway {
         }
         self.broker.set_readings_congested(false);
         self.drain(now);
-        self.go_on_congested(now);
+        self.resume_congested(now);
     }
 
     /// The series store does not store; the text says why. Readings wait in the row log meanwhile, all of them.
@@ -139,7 +139,7 @@ impl Gateway {
         }
         // Nobody knows for how long: the bounds decide, and receipts tell.
         self.broker.set_readings_congested(false);
-        self.go_on_congested(now);
+        self.resume_congested(now);
     }
 
     /// A file of the series store was damaged: the receipt names it.

@@ -23,7 +23,8 @@ impl Gateway {
         self.policy = GatewayPolicy::new(config, self.policy.id.clone());
         self.logins.set_policy(LoginPolicy::new(&config.auth));
         let quota = self.broker.flash_quota_bytes();
-        self.broker.set_policy(now, broker_policy(config, quota));
+        // What the files may hold stays as it is until the next start.
+        self.broker.set_policy(now, broker_policy(config, quota, 0));
         self.readings.retain(&self.broker);
         self.broker.reconcile_collections(now, &collection_plans(config, quota));
         self.facts.flash_bytes_per_day = config.storage.bytes_per_day_budget;

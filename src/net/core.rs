@@ -31,6 +31,7 @@ use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::stream::Stream;
 use super::workers::PasswordWorkers;
+use crate::broker::BacklogRequest;
 use crate::gateway::{End, Gateway, Output, StoreCondition, Ticket};
 use crate::ids::ConnectionId;
 use crate::limits;
@@ -198,6 +199,9 @@ impl Core {
         {
             self.gateway.borrow_mut().persisted(self.clock.get().now(), persisted);
         }
+        while let Some(request) = self.next_backlog_request(now) {
+            self.store.backlog(request);
+        }
         let readings = self.gateway.borrow_mut().series_requests(now);
         if !readings.is_empty() {
             self.series.request(readings);
@@ -243,6 +247,8 @@ impl Core {
                 gateway.store_condition(StoreCondition::Working);
                 gateway.write_anew(now, salvaged);
             }
+            Answer::BacklogChanged(changed) => gateway.backlog_changed(now, changed),
+            Answer::BacklogRead(rows) => gateway.backlog_read(now, rows),
             Answer::Closed(result) => {
                 if let Err(error) = result {
                     tracing::error!(%error, "the store did not close cleanly");
@@ -258,6 +264,10 @@ impl Core {
         let now = self.clock.get().now();
         self.gateway.borrow_mut().verified(now, id, genuine, password);
         self.kick();
+    }
+
+    fn next_backlog_request(&self, now: Now) -> Option<BacklogRequest> {
+        self.gateway.borrow_mut().backlog_request(now)
     }
 
     fn next_dirty(&self) -> Option<ConnectionId> {

@@ -26,11 +26,15 @@ use super::{collections, identity, notify, watch};
 use crate::broker::Recovered;
 use crate::config::OnCorrupt;
 use crate::gateway::{Facts, Gateway, GatewayPolicy, LoginPolicy, broker_policy};
+use crate::ids::RowKey;
 use crate::ingest::Collector;
+use crate::limits;
 use crate::message::record::{Reader, put_bytes};
 use crate::series::SeriesStore;
 use crate::settings::{Settings, SettingsSource};
+use crate::store::chunk::ChunkRead;
 use crate::store::{self, FileDisk, FolderError, OpenError, Store, StoreError, StoreOptions};
+use crate::time::Now;
 
 /// The collections' store, and what gives it readings.
 type Series = (SeriesStore, Collector);
@@ -125,6 +129,7 @@ fn start_gateway(
     let began = clock.now();
     let options = StoreOptions {
         gateway_bytes_max: config.storage.gateway_bytes_max,
+        backlog_bytes_max: config.storage.backlog_bytes_max,
         reserve_free: config.storage.reserve_free,
         on_corrupt: match config.storage.on_corrupt {
             OnCorrupt::Quarantine => store::OnCorrupt::Quarantine,
@@ -146,12 +151,15 @@ fn start_gateway(
         recovered.essential(row);
     }
     let seed = super::random_seed().map_err(RunError::System)?;
-    let policy = broker_policy(config, store.usage().quota_bytes);
+    let backlog_damage =
+        recover_backlog(&mut store, &found, &mut recovered, began).map_err(RunError::Replay)?;
+    let usage = store.usage();
+    let policy = broker_policy(config, usage.quota_bytes, usage.backlog_quota_bytes);
     let (mut broker, summary) = recovered.finish(policy, seed, began, found.last_batch, found.boot);
     for note in &found.notes {
         tracing::info!(%note, "store");
     }
-    for damage in &found.damage {
+    for damage in found.damage.iter().chain(&backlog_damage) {
         tracing::error!(%damage, "the store was damaged");
         broker.report_damage(began, damage);
     }
@@ -187,6 +195,40 @@ fn start_gateway(
         flash_bytes_per_day: config.storage.bytes_per_day_budget,
     });
     Ok((store, gateway, series))
+}
+
+/// Takes the chunks of the backlog; answers what was damaged there.
+fn recover_backlog(
+    store: &mut Store,
+    found: &store::Recovery,
+    recovered: &mut Recovered,
+    now: Now,
+) -> Result<Vec<String>, StoreError> {
+    if !found.damage.is_empty() {
+        recovered.window_was_damaged();
+    }
+    if !found.backlog_damage.is_empty() {
+        recovered.backlog_was_damaged();
+    }
+    let mut damage = found.backlog_damage.clone();
+    for chunk in store.take_chunks() {
+        recovered.chunk(chunk.number, chunk.charge, chunk.summary);
+    }
+    for number in recovered.chunks_to_read(now) {
+        let mut from = RowKey(0);
+        loop {
+            let rows = store.fetch_chunk(ChunkRead { number, from, bytes_max: limits::BATCH_BYTES_SOFT })?;
+            if rows.damaged {
+                damage.push(format!("chunk {number} of the backlog is damaged"));
+            }
+            for (place, kind, body) in rows.rows {
+                recovered.chunk_row(number, place, kind, body);
+            }
+            let Some(next) = rows.next else { break };
+            from = next;
+        }
+    }
+    Ok(damage)
 }
 
 async fn serve(

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc as to_core;
 
+use crate::broker::BacklogRequest;
+use crate::store::chunk::{BacklogChanged, ChunkRows};
 use crate::store::{Batch, Persisted, Salvaged, Store, StoreError};
 
 /// Pause before the first attempt to recover; it doubles up to [`PAUSE_MAX`].
@@ -40,6 +42,7 @@ enum Work {
         /// It is small and nothing else is going on, so the next one is better appended by the core.
         alone: bool,
     },
+    Backlog(BacklogRequest),
     WriteEssentials(Vec<u8>),
     Close(Vec<u8>),
     /// Only to have the store back.
@@ -71,6 +74,10 @@ pub enum Answer {
     /// The flash works again, but a file had to be set aside: the batch under way is void, and the core writes anew
     /// what it knows.
     Damaged(Salvaged),
+    /// The backlog was changed; `None`: not at all.
+    BacklogChanged(Option<BacklogChanged>),
+    /// Rows of the backlog; `None`: they cannot be read now.
+    BacklogRead(Option<ChunkRows>),
     /// Files are closed; the thread has ended.
     Closed(Result<(), String>),
 }
@@ -94,8 +101,8 @@ impl StoreThread {
     /// # Errors
     /// When the system makes no thread.
     pub fn start(store: Store) -> std::io::Result<(Self, to_core::Receiver<Answer>)> {
-        // One batch under way, and room for the few rare requests beside it.
-        let (requests, incoming) = mpsc::sync_channel(4);
+        // One batch under way, a change and a read of the backlog, and room for the few rare requests beside them.
+        let (requests, incoming) = mpsc::sync_channel(8);
         let (answers, outgoing) = to_core::channel(16);
         thread::Builder::new().name("store".into()).spawn(move || {
             let _guard = AbortOnPanic;
@@ -136,6 +143,11 @@ impl StoreThread {
             // A request crossed it.
             self.send(Work::Nothing);
         }
+    }
+
+    /// Asks something of the backlog. The core asks for one change and one read at a time.
+    pub fn backlog(&self, request: BacklogRequest) {
+        self.send(Work::Backlog(request));
     }
 
     /// Asks for [`Answer::Alive`], unless that was asked and not answered yet.
@@ -246,6 +258,7 @@ impl Serving {
         while let Some(mut store) = self.store.take() {
             match self.waiting.pop_front() {
                 Some(Work::Append { batch, alone }) => self.append(store, &batch, alone),
+                Some(Work::Backlog(request)) => self.serve_backlog(store, request),
                 Some(Work::WriteEssentials(bytes)) => {
                     if let Err(error) = store.write_essentials(&bytes) {
                         tracing::warn!(%error, "essentials file not written");
@@ -265,6 +278,30 @@ impl Serving {
             }
         }
         false
+    }
+
+    /// Does what is asked of the backlog. Its failures stop nothing: rows stay in the window, or are asked for again.
+    fn serve_backlog(&mut self, mut store: Box<Store>, request: BacklogRequest) {
+        match request {
+            BacklogRequest::Change(change) => {
+                let changed = store.change_backlog(&change);
+                if let Err(error) = &changed {
+                    tracing::warn!(%error, "the backlog was not changed");
+                }
+                tell(&self.answers, Answer::BacklogChanged(changed.ok()));
+            }
+            BacklogRequest::Read(read) => {
+                let rows = store.fetch_chunk(read);
+                if let Err(error) = &rows {
+                    tracing::warn!(%error, "the backlog was not read");
+                }
+                tell(&self.answers, Answer::BacklogRead(rows.ok()));
+            }
+        }
+        if !store.is_open() {
+            recover(&mut store, &StoreError::NotOpen, &self.answers);
+        }
+        self.store = Some(store);
     }
 
     /// Appends until the batch is there, or a file was found damaged, which makes the batch void.

@@ -91,6 +91,7 @@ impl Plan {
             full_one_in: if random.below(6) == 0 { 300 + random.below(600) } else { 0 },
             cut_operations_max: 4 + random.below(120),
             policy: Policy {
+                backlog_quota_bytes: 0,
                 session_bounds,
                 named_bounds: Vec::new(),
                 queue_bounds: session_bounds,

@@ -9,13 +9,14 @@ use std::io::IoSlice;
 use std::time::Duration;
 
 use gatewayd::auth::{Acl, Users};
-use gatewayd::broker::{Recovered, RecoverySummary};
+use gatewayd::broker::{BacklogRequest, Recovered, RecoverySummary};
 use gatewayd::config::{Config, GatewayId};
 use gatewayd::gateway::End;
 use gatewayd::gateway::{Accept, Gateway, GatewayPolicy, LogState, Output, StoreCondition, broker_policy};
-use gatewayd::ids::ConnectionId;
+use gatewayd::ids::{ConnectionId, RowKey};
 use gatewayd::limits::READ_BYTES_MAX;
 use gatewayd::series::Start;
+use gatewayd::store::chunk::ChunkRead;
 use gatewayd::store::{Batch, Store, StoreOptions};
 use gatewayd::time::{Mono, Now, Wall};
 
@@ -57,6 +58,7 @@ impl Default for Setup {
         let store = StoreOptions {
             gateway_bytes_max: 8 << 20,
             journal_bytes: 256 << 10,
+            backlog_bytes_max: 0,
             reserve_free: 0,
             ..StoreOptions::default()
         };
@@ -123,6 +125,9 @@ pub struct World {
     store: Option<Store>,
     flash: Flash,
     under_way: Option<Batch>,
+    backlog_requests: VecDeque<BacklogRequest>,
+    /// Changes of the backlog wait while this is set.
+    pub hold_backlog: bool,
     wires: BTreeMap<String, Wire>,
     lines: Vec<String>,
     /// A line for each connection, in place of the packets it is sent.
@@ -164,9 +169,25 @@ impl World {
         let report = store.replay(&mut |place, kind, body| recovered.row(place, kind, body));
         let report = report.expect("the disk can be read");
         let seed = setup.seed.wrapping_add(boots);
-        let policy = broker_policy(&setup.config, store.usage().quota_bytes);
+        if !found.damage.is_empty() {
+            recovered.window_was_damaged();
+        }
+        if !found.backlog_damage.is_empty() {
+            recovered.backlog_was_damaged();
+        }
+        for chunk in store.take_chunks() {
+            recovered.chunk(chunk.number, chunk.charge, chunk.summary);
+        }
+        for number in recovered.chunks_to_read(now) {
+            let read = ChunkRead { number, from: RowKey(0), bytes_max: usize::MAX };
+            for (place, kind, body) in store.fetch_chunk(read).expect("the disk can be read").rows {
+                recovered.chunk_row(number, place, kind, body);
+            }
+        }
+        let usage = store.usage();
+        let policy = broker_policy(&setup.config, usage.quota_bytes, usage.backlog_quota_bytes);
         let (mut broker, recovery) = recovered.finish(policy, seed, now, found.last_batch, found.boot);
-        for damage in &found.damage {
+        for damage in found.damage.iter().chain(&found.backlog_damage) {
             broker.report_damage(now, damage);
         }
         assert!(report.lost.is_empty() || !found.damage.is_empty(), "rows are lost only to damage");
@@ -196,6 +217,8 @@ impl World {
             store: Some(store),
             flash: Flash::Works,
             under_way: None,
+            backlog_requests: VecDeque::new(),
+            hold_backlog: false,
             wires: BTreeMap::new(),
             lines: Vec::new(),
             counts_only: false,
@@ -203,7 +226,7 @@ impl World {
             received: BTreeMap::new(),
             recovery,
             batches: 0,
-            damage: found.damage,
+            damage: found.damage.into_iter().chain(found.backlog_damage).collect(),
             boots,
             hold_passwords: false,
             passwords: Vec::new(),
@@ -501,6 +524,10 @@ impl World {
             assert!(self.under_way.replace(batch).is_none(), "one batch at a time");
             moved = true;
         }
+        while let Some(request) = self.gateway.backlog_request(self.now) {
+            self.backlog_requests.push_back(request);
+            moved = true;
+        }
         if let Some(series) = &mut self.series {
             moved |= series.serve(&mut self.gateway, self.now);
         }
@@ -583,6 +610,35 @@ impl World {
     }
 
     fn serve_store(&mut self) -> bool {
+        let served = self.serve_backlog();
+        served | self.serve_batch()
+    }
+
+    /// Does what is asked of the backlog. True when something was.
+    fn serve_backlog(&mut self) -> bool {
+        if self.flash != Flash::Works || self.hold_backlog {
+            return false;
+        }
+        let Some(request) = self.backlog_requests.pop_front() else { return false };
+        let store = self.store.as_mut().expect("the store is open");
+        match request {
+            BacklogRequest::Change(change) => {
+                let changed = store.change_backlog(&change).ok();
+                if self.disk.power_is_off() {
+                    self.flash = Flash::Held;
+                    return false;
+                }
+                self.gateway.backlog_changed(self.now, changed);
+            }
+            BacklogRequest::Read(read) => {
+                let rows = store.fetch_chunk(read).ok();
+                self.gateway.backlog_read(self.now, rows);
+            }
+        }
+        true
+    }
+
+    fn serve_batch(&mut self) -> bool {
         match self.flash {
             Flash::Held => false,
             Flash::Works => match self.under_way.take() {

@@ -1,0 +1,328 @@
+//! The backlog after a start: which chunks count, what each queue still has of them, and where that stands among the rows
+//! of the window.
+//!
+//! Summaries are enough. Only chunks with a message whose exactly-once exchange is under way are read, and all of them
+//! when the window was damaged, for then its rows may be older than the chunks.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use super::backlog::{self, Adopted, Chunk};
+use super::cold::{Behind, ChunkRef, OpenChunk};
+use super::held::{Held, Taker};
+use super::loss::LossReason;
+use super::queue::{Entry, NEVER, Queue, QueueIndex};
+use super::recovery::Recovered;
+use super::rows::{self, ColdPart, RecordKey, RowKind, SessionRecord, StoredChange};
+use super::{Broker, warming};
+use crate::ids::{BatchNumber, ChunkNumber, QueueId, RowKey};
+use crate::message::Assurance;
+use crate::store::batch::Place;
+use crate::time::{Mono, Now};
+
+/// What was found of the backlog.
+#[derive(Default)]
+pub(super) struct ColdRows {
+    chunks: BTreeMap<ChunkNumber, (u64, Vec<u8>)>,
+    parts: BTreeMap<(QueueId, ChunkNumber), ColdPart>,
+    pub adopted: Adopted,
+    /// What the window says that queues should find.
+    expected: BTreeMap<QueueId, super::cold::Run>,
+    /// Rows of chunks that had to be read: their bodies only where they are needed.
+    read: BTreeMap<ChunkNumber, BTreeMap<RowKey, (Place, Vec<u8>)>>,
+    /// Messages whose exchange is under way, by queue.
+    tagged: BTreeSet<(RowKey, QueueId)>,
+    pub window_damaged: bool,
+    pub backlog_damaged: bool,
+}
+
+impl ColdRows {
+    pub fn chunk(&mut self, number: ChunkNumber, charge: u64, summary: Vec<u8>) {
+        self.chunks.insert(number, (charge, summary));
+    }
+
+    /// A settlement row says what a queue has of a chunk.
+    pub fn part(&mut self, queue: QueueId, part: ColdPart) {
+        self.parts.insert((queue, part.number), part);
+    }
+
+    /// A record says what a queue should find.
+    pub fn expect(&mut self, queue: QueueId, content: &[u8]) -> Option<()> {
+        self.expected.insert(queue, backlog::read_held(content)?);
+        Some(())
+    }
+
+    fn counts(&self, number: ChunkNumber) -> bool {
+        let Adopted { adopted, lowest, void } = &self.adopted;
+        self.window_damaged || number <= *adopted && number >= *lowest && !void.contains(&number)
+    }
+
+    /// Chunks of which rows are needed, `tagged` being the messages that are not in the window and under way.
+    pub fn choose(&mut self, now: Now, tagged: BTreeSet<(RowKey, QueueId)>) -> Vec<ChunkNumber> {
+        self.tagged = tagged;
+        let counting = self.chunks.iter().filter(|(number, _)| self.counts(**number));
+        let needed = counting.filter(|(number, (charge, summary))| {
+            let Some(chunk) = Chunk::read(now, **number, *charge, summary) else { return false };
+            let range = (chunk.first, QueueId(0))..=(chunk.last, QueueId(u64::MAX));
+            let takers = chunk.takers.borrow();
+            let is_taker = |queue: &QueueId| takers.iter().any(|taker| taker.queue == *queue);
+            self.window_damaged || self.tagged.range(range).any(|(_, queue)| is_taker(queue))
+        });
+        needed.map(|(number, _)| *number).collect()
+    }
+
+    pub fn row(&mut self, number: ChunkNumber, place: Place, kind: u8, body: Vec<u8>) {
+        if RowKind::from_code(kind) == Some(RowKind::Message) {
+            let range = (place.key, QueueId(0))..=(place.key, QueueId(u64::MAX));
+            let needed = self.tagged.range(range).next().is_some();
+            let body = if needed { body } else { Vec::new() };
+            self.read.entry(number).or_default().insert(place.key, (place, body));
+        }
+    }
+
+    /// Keys of rows that were read, when the window may hold them too.
+    pub fn keys_in_doubt(&self) -> impl Iterator<Item = RowKey> {
+        let read = self.read.values().filter(|_| self.window_damaged);
+        read.flat_map(|rows| rows.keys().copied())
+    }
+
+    /// Gives every queue what it has in the backlog.
+    pub fn recover(&self, broker: &mut Broker, now: Now) -> usize {
+        broker.backlog.adopted = self.adopted.adopted;
+        broker.backlog.last = broker.backlog.last.max(self.adopted.adopted);
+        let mut unreadable = 0;
+        for (number, (charge, summary)) in &self.chunks {
+            broker.backlog.last = broker.backlog.last.max(*number);
+            let chunk = Chunk::read(now, *number, *charge, summary).filter(|_| self.counts(*number));
+            let Some(chunk) = chunk else {
+                // The window does not know it, so it holds the rows itself.
+                unreadable += usize::from(self.counts(*number));
+                broker.backlog.void.insert(*number);
+                broker.backlog.discard(*number, BatchNumber(0));
+                continue;
+            };
+            broker.backlog.adopted = broker.backlog.adopted.max(*number);
+            self.recover_chunk(broker, now, chunk);
+        }
+        self.count_missing(broker, now);
+        unreadable
+    }
+
+    fn recover_chunk(&self, broker: &mut Broker, now: Now, chunk: Chunk) {
+        let number = chunk.number;
+        let named = chunk.takers.borrow().clone();
+        chunk.takers.borrow_mut().retain(|taker| broker.durable.contains_key(&taker.queue));
+        let known = chunk.takers.borrow().clone();
+        if known.is_empty() {
+            broker.backlog.discard(number, BatchNumber(0));
+            return;
+        }
+        let chunk = Rc::new(chunk);
+        broker.backlog.insert(Rc::clone(&chunk));
+        for taker in &known {
+            let part = self.parts.get(&(taker.queue, number));
+            if part.is_some_and(|part| part.messages == 0) {
+                broker.backlog.settle(&chunk, taker.queue, BatchNumber(0));
+            } else if let Some(index) = broker.durable.get(&taker.queue).copied() {
+                self.recover_part(broker, now, index, &chunk, *taker, part);
+            }
+        }
+        if known.len() < named.len() {
+            // Queues that ended.
+            let ended = named.iter().find(|taker| !known.contains(taker));
+            if let Some(ended) = ended {
+                broker.backlog.settle(&chunk, ended.queue, BatchNumber(0));
+            }
+        }
+    }
+
+    fn recover_part(
+        &self,
+        broker: &mut Broker,
+        now: Now,
+        index: QueueIndex,
+        chunk: &Rc<Chunk>,
+        taker: Taker,
+        part: Option<&ColdPart>,
+    ) {
+        let memory = Rc::clone(&broker.memory);
+        let Some(queue) = broker.queue_mut(index) else { return };
+        let mut part = ChunkRef {
+            chunk: Rc::clone(chunk),
+            from: part.map_or(chunk.first, |part| part.from),
+            survivors: part.map_or_else(Vec::new, |part| part.survivors.clone()),
+            messages: part.map_or(chunk.messages, |p| u32::try_from(p.messages).unwrap_or(u32::MAX)),
+            bytes: part.map_or(chunk.bytes, |part| part.bytes),
+            redelivered: queue.named.is_some() || queue.was_connected || warming::is_redelivered(taker.flags),
+            flags: taker.flags,
+            expires_at: first_expiry(now, queue, chunk),
+        };
+        queue.messages = queue.messages.saturating_add(part.messages);
+        queue.bytes += part.bytes;
+        if let Some(named) = &mut queue.named {
+            named.ready_bytes += part.bytes;
+        }
+        let level = queue.level_of(chunk.priority);
+        let under_way = self.take_under_way(&mut part, queue, &memory);
+        let count = u32::try_from(under_way.len()).unwrap_or(u32::MAX);
+        let bytes = under_way.iter().map(Entry::charge).sum();
+        let cold = queue.cold.get_or_insert_default();
+        if count > 0 {
+            let open = OpenChunk { chunk: Rc::clone(chunk), messages: count, bytes };
+            cold.open.insert(chunk.number, open);
+        }
+        if part.messages > 0 {
+            cold.insert_chunk(level, part);
+        }
+        queue.ready.extend(under_way);
+        if let Some(region) = queue.cold.as_mut().and_then(|cold| cold.regions.get_mut(&level)) {
+            region.order = 0;
+        }
+    }
+
+    /// The messages of a part whose exchange may be under way, as they stand in memory.
+    fn take_under_way(
+        &self,
+        part: &mut ChunkRef,
+        queue: &Queue,
+        memory: &Rc<std::cell::Cell<u64>>,
+    ) -> Vec<Entry> {
+        let Some(rows) = self.read.get(&part.chunk.number) else { return Vec::new() };
+        let is_tagged = |key: RowKey| self.tagged.contains(&(key, queue.id));
+        let Some(last) = rows.keys().copied().rfind(|key| is_tagged(*key) && part.wants(*key)) else {
+            return Vec::new();
+        };
+        let mut entries = Vec::new();
+        let mut survivors = Vec::new();
+        for (key, (place, body)) in rows.range(..=last) {
+            if !part.wants(*key) {
+                continue;
+            }
+            let message = rows::read_message_row(body).filter(|_| is_tagged(*key));
+            let Some((_, message)) = message else {
+                survivors.push(*key);
+                continue;
+            };
+            let held = Held::cold(message, memory, *place, &part.chunk);
+            let assurance = Assurance::from_code(part.flags & 0x03).unwrap_or(Assurance::AtLeastOnce);
+            part.messages = part.messages.saturating_sub(1);
+            part.bytes = part.bytes.saturating_sub(held.message.charge() as u64);
+            entries.push(Entry { redelivered: part.redelivered, ..Entry::new(held, assurance) });
+        }
+        survivors.extend(part.survivors.iter().filter(|key| **key > last));
+        part.survivors = survivors;
+        part.from = part.from.max(RowKey(last.0.saturating_add(1)));
+        entries
+    }
+
+    /// What queues should have and have not is lost.
+    fn count_missing(&self, broker: &mut Broker, now: Now) {
+        for (id, expected) in &self.expected {
+            let Some(index) = broker.durable.get(id).copied() else { continue };
+            let found = broker.queue(index).and_then(|queue| queue.cold.as_ref()).map_or(0, |cold| {
+                u64::from(cold.messages())
+                    + cold.open.values().map(|open| u64::from(open.messages)).sum::<u64>()
+            });
+            if expected.messages > found && (found == 0 || self.backlog_damaged) {
+                let messages = expected.messages - found;
+                let bytes = expected.bytes / expected.messages.max(1) * messages;
+                let run = super::cold::Run { messages, bytes, ..*expected };
+                broker.count_lost(now, index, LossReason::Damage, run);
+            }
+            broker.ledger.touch_soon(now.mono, RecordKey::Cold(*id));
+        }
+    }
+}
+
+/// When the first message of a chunk may expire in a queue.
+fn first_expiry(now: Now, queue: &Queue, chunk: &Chunk) -> Mono {
+    let Some(named) = queue.named() else { return NEVER };
+    let lasts_ms = match (named.settings().time_to_live_ms, chunk.time_to_live_ms) {
+        (Some(a), Some(b)) => a.min(b),
+        (a, b) => match a.or(b) {
+            Some(ms) => ms,
+            None => return NEVER,
+        },
+    };
+    let expires_at = Mono(now.mono.0.saturating_add(lasts_ms.saturating_mul(1000)));
+    super::recovery::remaining_of(now, expires_at, chunk.first_received_at, chunk.trusted)
+}
+
+impl Recovered {
+    /// A chunk of the backlog.
+    pub fn chunk(&mut self, number: ChunkNumber, charge: u64, summary: Vec<u8>) {
+        self.cold.chunk(number, charge, summary);
+    }
+
+    /// The window was damaged: it may hold rows that lie in chunks, or not know of chunks that count.
+    pub const fn window_was_damaged(&mut self) {
+        self.cold.window_damaged = true;
+    }
+
+    /// The backlog was damaged: what is missing there is lost.
+    pub const fn backlog_was_damaged(&mut self) {
+        self.cold.backlog_damaged = true;
+    }
+
+    /// Chunks whose rows are needed, after all rows and chunks were taken: they go to [`Recovered::chunk_row`].
+    pub fn chunks_to_read(&mut self, now: Now) -> Vec<ChunkNumber> {
+        let of_window = self.window.iter().filter_map(|(_, queue, change)| match change {
+            StoredChange::Tagged(_, key) => Some((*key, *queue)),
+            _ => None,
+        });
+        let of_records = self.records.iter().filter_map(|(key, (_, content))| match key {
+            RecordKey::Session(id) => Some((*id, SessionRecord::read(content)?.tagged)),
+            _ => None,
+        });
+        let of_records =
+            of_records.flat_map(|(id, tagged)| tagged.into_iter().map(move |(_, key)| (key, id)));
+        let absent = |(key, _): &(RowKey, QueueId)| !self.messages.contains_key(key);
+        let tagged = of_window.chain(of_records).filter(absent).collect();
+        self.cold.choose(now, tagged)
+    }
+
+    /// A row of a chunk.
+    pub fn chunk_row(&mut self, number: ChunkNumber, place: Place, kind: u8, body: Vec<u8>) {
+        self.cold.row(number, place, kind, body);
+    }
+}
+
+impl Broker {
+    /// Puts the rows of the window in their places before, between and behind the chunks.
+    pub(super) fn settle_recovered(&mut self) {
+        for index in self.durable.values().copied().collect::<Vec<_>>() {
+            self.give_back(index);
+            let Some(queue) = self.queue_mut(index).filter(|queue| queue.cold.is_some()) else { continue };
+            let offset = queue.cold.as_ref().map_or(0, |cold| u64::from(cold.messages()));
+            if let Some(named) = &mut queue.named {
+                named.skip_orders(offset);
+            }
+            for level in queue.levels() {
+                split_level(queue, level, offset);
+            }
+        }
+    }
+}
+
+fn split_level(queue: &mut Queue, level: u8, offset: u64) {
+    let Some(region) = queue.cold.as_ref().and_then(|cold| cold.regions.get(&level)) else { return };
+    let Some(first) = region.front().map(ChunkRef::next) else { return };
+    let last = region.chunks().map(|part| part.chunk.last).max().unwrap_or(first);
+    let Some(list) = queue.level_mut(level) else { return };
+    let key = |entry: &Entry| entry.held.place.get().key;
+    let (ready, rest): (VecDeque<_>, VecDeque<_>) =
+        std::mem::take(list).into_iter().partition(|entry| key(entry) < first);
+    let order = ready.back().map_or(0, |entry| entry.order);
+    *list = ready;
+    let Some(region) = queue.cold.as_mut().and_then(|cold| cold.regions.get_mut(&level)) else { return };
+    region.order = order;
+    for mut entry in rest {
+        entry.order += offset;
+        let at = key(&entry);
+        if at <= last {
+            region.insert_kept((at, Behind::No), entry);
+        } else {
+            region.tail.push_back(entry);
+        }
+    }
+}
