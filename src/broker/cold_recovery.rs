@@ -18,7 +18,7 @@ use super::{Broker, warming};
 use crate::ids::{BatchNumber, ChunkNumber, QueueId, RowKey};
 use crate::message::Assurance;
 use crate::store::batch::Place;
-use crate::time::{Mono, Now};
+use crate::time::{Mono, Now, Wall};
 
 /// What was found of the backlog.
 #[derive(Default)]
@@ -245,7 +245,7 @@ fn first_expiry(now: Now, queue: &Queue, chunk: &Chunk) -> Mono {
         },
     };
     let expires_at = Mono(now.mono.0.saturating_add(lasts_ms.saturating_mul(1000)));
-    super::recovery::remaining_of(now, expires_at, chunk.first_received_at, chunk.trusted)
+    remaining_of(now, expires_at, chunk.first_received_at, chunk.trusted)
 }
 
 impl Recovered {
@@ -303,6 +303,28 @@ impl Broker {
         }
     }
 }
+
+/// Takes the time that surely passed since the message came off its time to live: only a difference of the wall clock
+/// that is plausible counts, so that nothing expires early.
+pub(super) fn remaining(now: Now, expires_at: Mono, held: &Held) -> Mono {
+    remaining_of(now, expires_at, held.message.received_at, held.message.received_trusted)
+}
+
+/// The same for a message that was received then.
+pub(super) fn remaining_of(now: Now, expires_at: Mono, received_at: Wall, trusted: bool) -> Mono {
+    if expires_at == NEVER || !now.wall_trusted || !trusted {
+        return expires_at;
+    }
+    match now.wall.0.checked_sub(received_at.0) {
+        Some(passed_ms) if passed_ms <= PLAUSIBLE_MS => {
+            Mono(expires_at.0.saturating_sub(passed_ms.saturating_mul(1000)).max(now.mono.0))
+        }
+        _ => expires_at,
+    }
+}
+
+/// A gap of the wall clock that is believed: 30 days.
+const PLAUSIBLE_MS: u64 = 30 * 24 * 3600 * 1000;
 
 fn split_level(queue: &mut Queue, level: u8, offset: u64) {
     let Some(region) = queue.cold.as_ref().and_then(|cold| cold.regions.get(&level)) else { return };

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::backlog::Adopted;
-use super::cold_recovery::ColdRows;
+use super::cold_recovery::{ColdRows, remaining};
 use super::collection::UNBOUNDED;
 use super::held::{
     Held, RETAINED, Stage, TAKER_AS_PUBLISHED, TAKER_CONNECTED, TAKER_RETAIN, TAKER_SHARED, Taker, TakerSet,
@@ -26,7 +26,7 @@ use crate::ids::{BatchNumber, QueueId, RowKey};
 use crate::message::{Assurance, Message};
 use crate::store::batch::Place;
 use crate::store::stored_bytes;
-use crate::time::{Mono, Now, Stamp, Wall};
+use crate::time::{Now, Stamp};
 
 /// What was found, for the log line and `status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -523,28 +523,6 @@ fn recover_collection(broker: &mut Broker, id: QueueId, name: Box<str>) -> Optio
     broker.has_readings = true;
     Some(())
 }
-
-/// Takes the time that surely passed since the message came off its time to live: only a difference of the wall clock
-/// that is plausible counts, so that nothing expires early.
-pub(super) fn remaining(now: Now, expires_at: Mono, held: &Held) -> Mono {
-    remaining_of(now, expires_at, held.message.received_at, held.message.received_trusted)
-}
-
-/// The same for a message that was received then.
-pub(super) fn remaining_of(now: Now, expires_at: Mono, received_at: Wall, trusted: bool) -> Mono {
-    if expires_at == NEVER || !now.wall_trusted || !trusted {
-        return expires_at;
-    }
-    match now.wall.0.checked_sub(received_at.0) {
-        Some(passed_ms) if passed_ms <= PLAUSIBLE_MS => {
-            Mono(expires_at.0.saturating_sub(passed_ms.saturating_mul(1000)).max(now.mono.0))
-        }
-        _ => expires_at,
-    }
-}
-
-/// A gap of the wall clock that is believed: 30 days.
-const PLAUSIBLE_MS: u64 = 30 * 24 * 3600 * 1000;
 
 /// Notes that `queue` holds a message, with its flags and whether the message's own taker set leaves it out.
 ///

@@ -424,7 +424,7 @@ fn entry_of(named: Option<&Named>, part: &ChunkRef, held: Rc<Held>) -> Entry {
 
 /// When a message expires, by what is known of its age since `known`: when it moved, or the start that found it.
 pub(super) fn expiry_at(known: Now, named: &Named, held: &Held) -> Mono {
-    super::recovery::remaining(known, super::sharing::expiry(known.mono, named, held), held)
+    super::cold_recovery::remaining(known, super::sharing::expiry(known.mono, named, held), held)
 }
 
 /// The flag that a part's messages may have been sent.

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use gatewayd::broker::{BindingArguments, ExchangeIndex, QueueIndex, QueueSettings, Settlement, Target};
+use gatewayd::broker::{
+    BindingArguments, ExchangeIndex, QueueIndex, QueueSettings, SessionTerms, Settlement, Target,
+};
 use gatewayd::ids::ConnectionId;
 use gatewayd::message::Assurance;
 use gatewayd::store::StoreOptions;
@@ -167,7 +169,11 @@ impl Life {
     }
 
     fn session(&mut self) -> QueueIndex {
-        self.world.broker.open_session(self.world.now, "s", false, SESSION).unwrap().queue
+        self.world
+            .broker
+            .open_session(self.world.now, "s", SessionTerms::clean(false), SESSION)
+            .unwrap()
+            .queue
     }
 
     fn connect(&mut self) {
@@ -299,7 +305,8 @@ impl Life {
         let place = |body: &str| body.parse::<u64>().unwrap();
         let mut found = Vec::new();
         if name == "s" {
-            let queue = copy.broker.open_session(copy.now, "s", false, SESSION).unwrap().queue;
+            let queue =
+                copy.broker.open_session(copy.now, "s", SessionTerms::clean(false), SESSION).unwrap().queue;
             copy.broker.attach(copy.now, queue, SESSION, 50);
             loop {
                 copy.settle();

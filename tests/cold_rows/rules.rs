@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gatewayd::broker::{DeadLetter, ExchangeIndex, QueueSettings, Settlement};
+use gatewayd::broker::{DeadLetter, ExchangeIndex, QueueSettings, SessionTerms, Settlement};
 use gatewayd::ids::ConnectionId;
 use gatewayd::message::Assurance;
 
@@ -251,7 +251,8 @@ fn offline_sessions_share_chunks_and_settle_on_their_own() {
     world.restart();
     assert_eq!(world.queued, 6_000);
     let connection = ConnectionId(71);
-    let one = world.broker.open_session(world.now, "one", false, connection).unwrap().queue;
+    let one =
+        world.broker.open_session(world.now, "one", SessionTerms::clean(false), connection).unwrap().queue;
     world.broker.attach(world.now, one, connection, 10);
     let mut seen = Vec::new();
     let mut cut = false;
@@ -266,7 +267,11 @@ fn offline_sessions_share_chunks_and_settle_on_their_own() {
                 cut = true;
                 world.keep().unwrap();
                 world.restart();
-                let one = world.broker.open_session(world.now, "one", false, connection).unwrap().queue;
+                let one = world
+                    .broker
+                    .open_session(world.now, "one", SessionTerms::clean(false), connection)
+                    .unwrap()
+                    .queue;
                 world.broker.attach(world.now, one, connection, 10);
                 break;
             }
@@ -279,7 +284,8 @@ fn offline_sessions_share_chunks_and_settle_on_their_own() {
     world.cool();
     world.restart();
     assert_eq!(world.queued, 3_000);
-    let two = world.broker.open_session(world.now, "two", false, connection).unwrap().queue;
+    let two =
+        world.broker.open_session(world.now, "two", SessionTerms::clean(false), connection).unwrap().queue;
     world.broker.attach(world.now, two, connection, 10);
     let mut seen = Vec::new();
     while seen.len() < 3_000 {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use gatewayd::broker::{
     BacklogRequest, Broker, CreditPool, Delivery, Event, ExchangeIndex, Outlet, Overflow, Policy,
-    QueueBounds, QueueIndex, QueueOptions, QueueSettings, Recovered, SubscribeOptions, Subscriber,
+    QueueBounds, QueueIndex, QueueOptions, QueueSettings, Recovered, Replay, SessionTerms, SubscribeOptions,
+    Subscriber,
 };
 use gatewayd::ids::{ConnectionId, RowKey};
 use gatewayd::message::{Assurance, Message};
@@ -227,9 +228,10 @@ impl World {
 
     /// A durable session with a subscription; not connected.
     pub fn subscribe(&mut self, name: &str, filter: &str) -> QueueIndex {
-        let opened = self.broker.open_session(self.now, name, false, ConnectionId(70)).unwrap();
-        let options = SubscribeOptions { assurance_max: Assurance::ExactlyOnce };
-        self.broker.subscribe(self.now, opened.queue, filter, options);
+        let opened =
+            self.broker.open_session(self.now, name, SessionTerms::clean(false), ConnectionId(70)).unwrap();
+        let options = SubscribeOptions::new(Assurance::ExactlyOnce);
+        self.broker.subscribe(self.now, opened.queue, filter, options, Replay::Always);
         self.broker.detach(self.now, opened.queue, ConnectionId(70));
         opened.queue
     }
