@@ -58,9 +58,13 @@ fn rule_breakers_are_cut_off_and_the_others_never_notice() {
 }
 
 #[test]
-fn an_unknown_protocol_level_is_refused_with_1() {
+fn an_unknown_protocol_level_is_refused_in_the_form_of_the_nearest_version() {
     let daemon = Daemon::started("level", "");
-    assert_eq!(talk(&daemon, b"\x10\x10\x00\x04MQTT\x07\x02\x00\x00\x00\x04evil"), b"\x20\x02\x00\x01");
+    // [MQTT-3.1.2-2] of 3.1.1: 1.
+    assert_eq!(talk(&daemon, b"\x10\x10\x00\x04MQTT\x02\x02\x00\x00\x00\x04evil"), b"\x20\x02\x00\x01");
+    // [MQTT-3.1.2-2] of 5.0: 0x84, with properties.
+    let answer = talk(&daemon, b"\x10\x11\x00\x04MQTT\x07\x02\x00\x00\x00\x00\x04evil");
+    assert_eq!((answer.first(), answer.get(3)), (Some(&0x20), Some(&0x84)), "{answer:x?}");
 }
 
 #[test]
