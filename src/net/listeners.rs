@@ -406,6 +406,8 @@ async fn accept(
     loop {
         // Those who wait for room wait in the system's queue.
         if active.borrow().listener.kind == ListenerKind::Http {
+            // The connection taken before has its place only once its task has run.
+            tokio::task::yield_now().await;
             drop(listeners.http_room.acquire().await);
         }
         // Asked for before each connection: the settings may change while it waits.
