@@ -47,7 +47,7 @@ impl ColdRows {
     }
 
     /// A record says what a queue should find.
-    pub fn expect(&mut self, queue: QueueId, content: &[u8]) -> Option<()> {
+    pub fn expect_held(&mut self, queue: QueueId, content: &[u8]) -> Option<()> {
         self.expected.insert(queue, backlog::read_held(content)?);
         Some(())
     }

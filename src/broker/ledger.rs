@@ -5,17 +5,17 @@
 
 mod cold;
 mod elided;
+mod encoding;
 mod recovered;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::budget::FlashBudget;
-use super::held::{Held, RETAINED, Stage, Taker, TakerSet};
+use super::held::{Held, Stage, Taker};
 use super::queue::{Queue, QueueIndex};
-use super::rows::{self, RecordKey, RowKind, Settled, WindowChange};
+use super::rows::{self, RecordKey, WindowChange};
 use crate::collections::{self, Map};
 use crate::ids::{BatchNumber, ChunkNumber, QueueId, RowKey};
 use crate::limits;
@@ -100,8 +100,9 @@ pub(super) struct Ledger {
     records: Map<RecordKey, (Place, u64)>,
     /// Keys of live rows that ceased to be last known values.
     unretained_keys: BTreeSet<RowKey>,
-    /// What was lost with a file is being written again, over as many batches as it takes.
-    written_anew: bool,
+    /// What belongs together takes several batches, because it is written again after a file was lost or because
+    /// it needs more keys than one batch has. Nothing counts as persisted before the last of them.
+    spread: bool,
     /// Where the first of the pending messages lay before that.
     replaced: VecDeque<Place>,
     pub(super) commits: u64,
@@ -142,7 +143,7 @@ impl Ledger {
             deltas: Vec::new(),
             records: collections::map(seed),
             unretained_keys: BTreeSet::new(),
-            written_anew: false,
+            spread: false,
             replaced: VecDeque::new(),
             commits: 0,
             elided: 0,
@@ -346,15 +347,13 @@ impl Ledger {
         self.lazy_until = None;
         let mut builder = BatchBuilder::new(self.open);
         self.write_messages(&mut builder);
-        // What speaks about messages comes when all that is written anew is there, and so does the end of what it
-        // replaces.
-        let whole = !self.written_anew || self.pending.is_empty();
+        // What speaks about messages comes when all of them are there, and so does the end of what they replace.
+        let whole = self.pending.is_empty();
         let checkpoint = whole
             && (self.commits_since_checkpoint >= CHECKPOINT_COMMITS
                 || self.moved
                 || self.dead_bytes >= CHECKPOINT_DEAD_BYTES);
         if whole {
-            self.written_anew = false;
             self.write_joined(&mut builder);
             self.write_window(&mut builder);
             if checkpoint {
@@ -368,7 +367,8 @@ impl Ledger {
         if builder.is_empty() && !awaited {
             return None;
         }
-        if checkpoint {
+        self.spread = !self.pending.is_empty() || !self.dirty.is_empty();
+        if checkpoint && !self.spread {
             self.commits_since_checkpoint = 0;
             self.moved = false;
             for place in self.dead.drain(..) {
@@ -383,7 +383,7 @@ impl Ledger {
         let before = self.pending_bytes;
         self.count_pending();
         self.in_flight_bytes = before.saturating_sub(self.pending_bytes);
-        self.urgent = !self.pending.is_empty();
+        self.urgent = self.spread;
         self.in_flight = Some(self.open);
         self.open = self.open.next();
         Some(batch)
@@ -391,7 +391,7 @@ impl Ledger {
 
     /// The store has the batch on flash.
     pub fn persisted_batch(&mut self, now: Now, persisted: Persisted) {
-        if !self.written_anew {
+        if !self.spread {
             self.persisted = persisted.number;
         }
         self.in_flight = None;
@@ -410,7 +410,7 @@ impl Ledger {
         self.last_id = old.last_id;
         self.commits = old.commits;
         self.elided = old.elided;
-        self.written_anew = true;
+        self.spread = true;
         self.dead = salvaged;
         self.commits_since_checkpoint = CHECKPOINT_COMMITS;
     }
@@ -435,198 +435,6 @@ impl Ledger {
     /// What was spent of the day's bytes.
     pub const fn budget(&self) -> &FlashBudget {
         &self.budget
-    }
-
-    // Encoding.
-
-    fn write_messages(&mut self, builder: &mut BatchBuilder) {
-        let mut sets: BTreeMap<Vec<Taker>, Rc<TakerSet>> = BTreeMap::new();
-        let mut row = Vec::new();
-        let fits = if self.written_anew { self.fitting() } else { self.pending.len() };
-        let later = self.pending.split_off(fits);
-        for held in std::mem::replace(&mut self.pending, later) {
-            if let Some(place) = self.replaced.pop_front().filter(|place| place.pieces > 0) {
-                builder.delete(place);
-            }
-            let mut takers = held.takers.take();
-            if held.is_settled() {
-                held.stage.set(Stage::Memory);
-                self.elided += 1;
-                continue;
-            }
-            takers.sort_unstable();
-            let set = match sets.get(&takers) {
-                Some(set) => Rc::clone(set),
-                None => {
-                    row.clear();
-                    rows::put_taker_set(&mut row, &takers);
-                    let place = push(builder, RowKind::TakerSet, &row);
-                    let bytes = stored_bytes(row.len());
-                    self.live_bytes += bytes;
-                    let set = Rc::new(TakerSet { place, bytes, messages: Cell::new(0) });
-                    sets.insert(takers, Rc::clone(&set));
-                    set
-                }
-            };
-            row.clear();
-            rows::put_message_row(&mut row, set.place.key, &held.message);
-            let place = push(builder, RowKind::Message, &row);
-            // The same figure that is taken off when the row is buried, whatever the row's exact length.
-            self.live_bytes += stored_bytes(rows::message_bytes(&held.message));
-            set.messages.set(set.messages.get() + 1);
-            held.set.replace(Some(set));
-            held.place.set(place);
-            held.stage.set(Stage::Written);
-            self.live_messages += 1;
-            self.live.push_back(held);
-        }
-    }
-
-    fn write_joined(&mut self, builder: &mut BatchBuilder) {
-        let joined = std::mem::take(&mut self.joined);
-        let written: Vec<_> = joined
-            .iter()
-            .filter(|(_, held, _)| held.stage.get() == Stage::Written)
-            .map(|(queue, held, flags)| (*queue, held.place.get().key, *flags))
-            .collect();
-        if !written.is_empty() {
-            let mut row = Vec::new();
-            rows::put_joined(&mut row, &written);
-            self.push_delta(builder, RowKind::Joined, &row);
-        }
-    }
-
-    fn write_window(&mut self, builder: &mut BatchBuilder) {
-        let changes = std::mem::take(&mut self.window);
-        if !changes.is_empty() {
-            let mut row = Vec::new();
-            rows::put_window(&mut row, &changes);
-            self.push_delta(builder, RowKind::Window, &row);
-        }
-    }
-
-    /// What was settled since the last batch, each queue in the shorter of two forms.
-    fn write_settlements(&mut self, ground: &impl Ground, builder: &mut BatchBuilder) {
-        let mut row = Vec::new();
-        for (index, helds) in std::mem::take(&mut self.settled) {
-            let keys = written_keys(&helds);
-            let Some(queue) = ground.queue(index) else { continue };
-            let Some(last) = keys.last() else { continue };
-            queue.has_settled(*last);
-            // A row that was settled and joined again must not be named by its key alone.
-            let survivors_max = if queue.names_keys_twice(&keys) { usize::MAX } else { keys.len() };
-            match Settled::below(queue, survivors_max) {
-                Some(form) => rows::put_settled(&mut row, queue.id, &form),
-                None => rows::put_settled(&mut row, queue.id, &Settled::Keys(keys)),
-            }
-        }
-        let unretained = written_keys(&std::mem::take(&mut self.unretained));
-        if !unretained.is_empty() {
-            self.unretained_keys.extend(&unretained);
-            rows::put_settled(&mut row, RETAINED, &Settled::Keys(unretained));
-        }
-        for (index, number) in std::mem::take(&mut self.parts) {
-            if let Some(queue) = ground.queue(index) {
-                rows::put_settled(&mut row, queue.id, &queue.part_of(number));
-            }
-        }
-        if !row.is_empty() {
-            self.push_delta(builder, RowKind::Settlement, &row);
-        }
-    }
-
-    /// Writes, for every queue, all that is settled of what is still on flash; older settlement, join and window
-    /// rows are dead from here on.
-    fn write_snapshot(&mut self, ground: &impl Ground, builder: &mut BatchBuilder) {
-        for (place, bytes) in std::mem::take(&mut self.deltas) {
-            self.bury(place, bytes);
-        }
-        for (index, helds) in std::mem::take(&mut self.settled) {
-            if let (Some(queue), Some(last)) = (ground.queue(index), written_keys(&helds).last()) {
-                queue.has_settled(*last);
-            }
-        }
-        self.unretained_keys.extend(written_keys(&std::mem::take(&mut self.unretained)));
-        self.parts.clear();
-        self.forget_dead_rows();
-        let oldest = self.live.front().map(|held| held.place.get().key);
-        let mut row = Vec::new();
-        for index in ground.durable_queues() {
-            let Some(queue) = ground.queue(index) else { continue };
-            if queue.window_dirty.get() {
-                self.dirty.insert(RecordKey::Session(queue.id));
-            }
-            let speaks = oldest.is_some_and(|oldest| queue.settled_below.get() > oldest)
-                || queue.names_keys_twice(&[]);
-            if speaks && let Some(form) = Settled::below(queue, usize::MAX) {
-                rows::put_settled(&mut row, queue.id, &form);
-            }
-            if queue.cold.is_some() {
-                self.dirty.insert(RecordKey::Cold(queue.id));
-            }
-            for number in queue.cold.iter().flat_map(|cold| cold.begun()) {
-                rows::put_settled(&mut row, queue.id, &queue.part_of(number));
-            }
-        }
-        for (queue, number) in ground.done_with_chunks() {
-            rows::put_settled(&mut row, queue, &Settled::nothing_of(number));
-        }
-        if let Some(oldest) = oldest {
-            self.unretained_keys = self.unretained_keys.split_off(&oldest);
-        } else {
-            self.unretained_keys.clear();
-        }
-        if !self.unretained_keys.is_empty() {
-            let keys = self.unretained_keys.iter().copied().collect();
-            rows::put_settled(&mut row, RETAINED, &Settled::Keys(keys));
-        }
-        if !row.is_empty() {
-            self.push_delta(builder, RowKind::Settlement, &row);
-        }
-    }
-
-    fn write_records(&mut self, ground: &impl Ground, builder: &mut BatchBuilder) {
-        for key in std::mem::take(&mut self.dirty) {
-            let content = ground.record(key);
-            let old = self.records.remove(&key);
-            if old.is_none() && content.is_none() {
-                continue;
-            }
-            if let Some((place, bytes)) = old {
-                self.bury(place, bytes);
-            }
-            let mut row = Vec::new();
-            rows::put_record(&mut row, key, content.as_deref());
-            let place = push(builder, RowKind::Record, &row);
-            let bytes = stored_bytes(row.len());
-            self.live_bytes += bytes;
-            if content.is_some() {
-                self.records.insert(key, (place, bytes));
-            } else {
-                // The tombstone goes in the same checkpoint as the record it ends.
-                self.bury(place, bytes);
-            }
-        }
-    }
-
-    /// How many of the pending messages one batch takes while they are written anew.
-    fn fitting(&self) -> usize {
-        let (mut rows, mut bytes) = (0, 0);
-        let fits = |held: &&Rc<Held>| {
-            let first = bytes == 0;
-            let charge = held.message.charge();
-            rows += rows_of(charge);
-            bytes += charge;
-            first || rows <= PENDING_ROWS_MAX && bytes <= limits::BATCH_BYTES_SOFT
-        };
-        self.pending.iter().take_while(fits).count()
-    }
-
-    fn push_delta(&mut self, builder: &mut BatchBuilder, kind: RowKind, row: &[u8]) {
-        let place = push(builder, kind, row);
-        let bytes = stored_bytes(row.len());
-        self.live_bytes += bytes;
-        self.deltas.push((place, bytes));
     }
 
     fn bury(&mut self, place: Place, bytes: u64) {
@@ -679,20 +487,7 @@ impl Ledger {
     }
 }
 
-fn push(builder: &mut BatchBuilder, kind: RowKind, row: &[u8]) -> Place {
-    builder.push(kind.code(), row).expect("publishers are held back before a batch runs out of keys")
-}
-
 /// Rows that a message may need: its pieces, and a taker set of its own.
 const fn rows_of(charge: usize) -> usize {
     3 + charge / limits::ROW_BYTES_MAX
-}
-
-/// The keys of those that were written, ascending.
-fn written_keys(helds: &[Rc<Held>]) -> Vec<RowKey> {
-    let mut keys: Vec<_> =
-        helds.iter().filter(|h| h.stage.get() == Stage::Written).map(|h| h.place.get().key).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys
 }

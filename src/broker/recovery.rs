@@ -255,7 +255,7 @@ impl Recovered {
                 RecordKey::Session(id) => recover_session(broker, now, *id, content),
                 RecordKey::Loss(number) => broker.losses.recover(*number, content),
                 RecordKey::Backlog => Adopted::read(content).map(|adopted| self.cold.adopted = adopted),
-                RecordKey::Cold(id) => self.cold.expect(*id, content),
+                RecordKey::Cold(id) => self.cold.expect_held(*id, content),
                 RecordKey::Will(number) => {
                     broker.next_will = broker.next_will.max(number + 1);
                     rows::read_will(content).map(|will| wills.push((*number, will)))
