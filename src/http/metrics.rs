@@ -114,6 +114,32 @@ pub const FAMILIES: &[Family] = &[
     Family("process_start_time_seconds", Gauge, &[], "Start, seconds since 1970"),
 ];
 
+/// The family of a name, looked up while the program is compiled: a name that is not in the table does not compile.
+macro_rules! named {
+    ($name:literal) => {
+        const { family_named($name) }
+    };
+}
+
+const fn family_named(name: &str) -> &'static Family {
+    let mut at = 0;
+    while at < FAMILIES.len() {
+        if is_same(FAMILIES[at].0.as_bytes(), name.as_bytes()) {
+            return &FAMILIES[at];
+        }
+        at += 1;
+    }
+    panic!("the table has no family of this name")
+}
+
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
 /// The content type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -152,45 +178,45 @@ pub fn render(
     if let Some((overview, counters)) = series {
         collection_metrics(&mut page, overview, *counters);
     }
-    page.family("process_resident_memory_bytes").one(process.resident_bytes);
-    page.family("process_cpu_seconds_total").one(process.cpu_s);
-    page.family("process_open_fds").one(process.open_files);
-    page.family("process_start_time_seconds").one(process.started_s);
+    page.family(named!("process_resident_memory_bytes")).one(process.resident_bytes);
+    page.family(named!("process_cpu_seconds_total")).one(process.cpu_s);
+    page.family(named!("process_open_fds")).one(process.open_files);
+    page.family(named!("process_start_time_seconds")).one(process.started_s);
     page.text
 }
 
 fn gateway_metrics(page: &mut Page, figures: &Figures<'_>) {
     let healthy = figures.store.condition == StoreCondition::Working && figures.series_failing.is_none();
-    page.family("gatewayd_info").with(&[figures.id, env!("CARGO_PKG_VERSION")], 1);
-    page.family("gatewayd_uptime_seconds").one(figures.uptime_s);
-    page.family("gatewayd_healthy").one(u8::from(healthy));
-    page.family("gatewayd_clock_trusted").one(u8::from(figures.now.wall_trusted));
+    page.family(named!("gatewayd_info")).with(&[figures.id, env!("CARGO_PKG_VERSION")], 1);
+    page.family(named!("gatewayd_uptime_seconds")).one(figures.uptime_s);
+    page.family(named!("gatewayd_healthy")).one(u8::from(healthy));
+    page.family(named!("gatewayd_clock_trusted")).one(u8::from(figures.now.wall_trusted));
 }
 
 fn message_metrics(page: &mut Page, figures: &Figures<'_>) {
     let counters = figures.broker.counters;
-    let mut received = page.family("gatewayd_messages_received_total");
+    let mut received = page.family(named!("gatewayd_messages_received_total"));
     for (protocol, count) in PROTOCOLS.iter().zip(figures.tally.received) {
         received.with(&[protocol], count);
     }
-    page.family("gatewayd_messages_sent_total")
+    page.family(named!("gatewayd_messages_sent_total"))
         .with(&["mqtt"], figures.tally.sent_mqtt)
         .with(&["amqp"], figures.tally.sent_amqp + counters.fetched);
-    let mut dropped = page.family("gatewayd_messages_dropped_total");
+    let mut dropped = page.family(named!("gatewayd_messages_dropped_total"));
     for (reason, kind, count) in &figures.broker.lost {
         dropped.with(&[kind.map_or("file", QueueKind::name), reason.name()], count);
     }
     dropped.with(&["session", "output_full"], counters.dropped_output_full);
     dropped.with(&["queue", "address_too_long"], counters.address_too_long);
     dropped.with(&["retained", "retained_bound"], counters.retained_refused);
-    page.family("gatewayd_messages_refused_total").one(counters.refused);
-    page.family("gatewayd_messages_unrouted_total").one(counters.unrouted);
-    page.family("gatewayd_messages_queued_total").one(counters.queued);
-    page.family("gatewayd_messages_settled_total").one(counters.settled);
-    page.family("gatewayd_messages_discarded_total").one(counters.discarded);
-    page.family("gatewayd_messages_dead_lettered_total").one(counters.dead_lettered);
-    page.family("gatewayd_messages_elided_total").one(figures.broker.elided);
-    let mut denied = page.family("gatewayd_denied_total");
+    page.family(named!("gatewayd_messages_refused_total")).one(counters.refused);
+    page.family(named!("gatewayd_messages_unrouted_total")).one(counters.unrouted);
+    page.family(named!("gatewayd_messages_queued_total")).one(counters.queued);
+    page.family(named!("gatewayd_messages_settled_total")).one(counters.settled);
+    page.family(named!("gatewayd_messages_discarded_total")).one(counters.discarded);
+    page.family(named!("gatewayd_messages_dead_lettered_total")).one(counters.dead_lettered);
+    page.family(named!("gatewayd_messages_elided_total")).one(figures.broker.elided);
+    let mut denied = page.family(named!("gatewayd_denied_total"));
     for action in Denied::ALL {
         denied.with(&[action.name()], figures.tally.denials.count(action));
     }
@@ -198,20 +224,20 @@ fn message_metrics(page: &mut Page, figures: &Figures<'_>) {
 
 fn flash_metrics(page: &mut Page, figures: &Figures<'_>) {
     let store = figures.store;
-    page.family("gatewayd_flash_working").one(u8::from(store.condition == StoreCondition::Working));
-    page.family("gatewayd_flash_failures_total").one(figures.tally.flash_failures);
-    page.family("gatewayd_flash_batches_total").one(store.batches);
-    page.family("gatewayd_flash_syncs_total").one(store.syncs);
-    page.family("gatewayd_flash_written_bytes_total").one(store.bytes_written);
-    page.family("gatewayd_flash_written_today_bytes").one(store.bytes_today(figures.now));
+    page.family(named!("gatewayd_flash_working")).one(u8::from(store.condition == StoreCondition::Working));
+    page.family(named!("gatewayd_flash_failures_total")).one(figures.tally.flash_failures);
+    page.family(named!("gatewayd_flash_batches_total")).one(store.batches);
+    page.family(named!("gatewayd_flash_syncs_total")).one(store.syncs);
+    page.family(named!("gatewayd_flash_written_bytes_total")).one(store.bytes_written);
+    page.family(named!("gatewayd_flash_written_today_bytes")).one(store.bytes_today(figures.now));
     if let Some(budget) = figures.facts.flash_bytes_per_day {
-        page.family("gatewayd_flash_budget_bytes").one(budget);
+        page.family(named!("gatewayd_flash_budget_bytes")).one(budget);
     }
-    page.family("gatewayd_flash_budget_overspent").one(u8::from(figures.broker.flash_overspent));
+    page.family(named!("gatewayd_flash_budget_overspent")).one(u8::from(figures.broker.flash_overspent));
     let messages: u64 = figures.tally.received.iter().sum();
-    page.family("gatewayd_flash_bytes_per_message").one(store.bytes_written / messages.max(1));
-    page.family("gatewayd_flash_live_bytes").one(figures.broker.flash_bytes_live);
-    page.family("gatewayd_flash_quota_bytes").one(figures.broker.flash_quota_bytes);
+    page.family(named!("gatewayd_flash_bytes_per_message")).one(store.bytes_written / messages.max(1));
+    page.family(named!("gatewayd_flash_live_bytes")).one(figures.broker.flash_bytes_live);
+    page.family(named!("gatewayd_flash_quota_bytes")).one(figures.broker.flash_quota_bytes);
 }
 
 fn class_metrics(page: &mut Page, classes: &[(QueueKind, ClassFigures)]) {
@@ -221,12 +247,12 @@ fn class_metrics(page: &mut Page, classes: &[(QueueKind, ClassFigures)]) {
             family.with(&[kind.name()], value(class));
         }
     };
-    each("gatewayd_queues", &|class| float(class.queues));
-    each("gatewayd_queue_ready_messages", &|class| float(class.ready));
-    each("gatewayd_queue_in_flight_messages", &|class| float(class.in_flight));
-    each("gatewayd_queue_bytes", &|class| float(class.bytes));
-    each("gatewayd_queue_oldest_age_seconds", &|class| float(class.oldest_ms) / 1000.0);
-    each("gatewayd_queue_fill_ratio_max", &|class| class.fill_max);
+    each(named!("gatewayd_queues"), &|class| float(class.queues));
+    each(named!("gatewayd_queue_ready_messages"), &|class| float(class.ready));
+    each(named!("gatewayd_queue_in_flight_messages"), &|class| float(class.in_flight));
+    each(named!("gatewayd_queue_bytes"), &|class| float(class.bytes));
+    each(named!("gatewayd_queue_oldest_age_seconds"), &|class| float(class.oldest_ms) / 1000.0);
+    each(named!("gatewayd_queue_fill_ratio_max"), &|class| class.fill_max);
 }
 
 fn queue_metrics(page: &mut Page, gateway: &Gateway, now: Now) {
@@ -237,62 +263,64 @@ fn queue_metrics(page: &mut Page, gateway: &Gateway, now: Now) {
             family.with(&[queue.kind.name(), &queue.name], value(queue));
         }
     };
-    each("gatewayd_one_queue_messages", &|queue| f64::from(queue.messages));
-    each("gatewayd_one_queue_bytes", &|queue| float(queue.bytes));
-    each("gatewayd_one_queue_oldest_age_seconds", &|queue| float(age_ms(queue, now).unwrap_or(0)) / 1000.0);
-    each("gatewayd_one_queue_fill_ratio", &fill);
-    each("gatewayd_one_queue_dropped_total", &|queue| float(queue.dropped));
+    each(named!("gatewayd_one_queue_messages"), &|queue| f64::from(queue.messages));
+    each(named!("gatewayd_one_queue_bytes"), &|queue| float(queue.bytes));
+    each(named!("gatewayd_one_queue_oldest_age_seconds"), &|queue| {
+        float(age_ms(queue, now).unwrap_or(0)) / 1000.0
+    });
+    each(named!("gatewayd_one_queue_fill_ratio"), &fill);
+    each(named!("gatewayd_one_queue_dropped_total"), &|queue| float(queue.dropped));
 }
 
 fn connection_metrics(page: &mut Page, figures: &Figures<'_>) {
     let [mqtt, amqp, joining] = figures.connections;
-    page.family("gatewayd_connections")
+    page.family(named!("gatewayd_connections"))
         .with(&["mqtt"], mqtt)
         .with(&["amqp"], amqp)
         .with(&["joining"], joining);
-    page.family("gatewayd_connections_max").one(figures.connections_max);
-    page.family("gatewayd_connections_accepted_total").one(figures.counters.connections);
-    page.family("gatewayd_connections_refused_total").one(figures.counters.refused);
-    let mut closed = page.family("gatewayd_connections_closed_total");
+    page.family(named!("gatewayd_connections_max")).one(figures.connections_max);
+    page.family(named!("gatewayd_connections_accepted_total")).one(figures.counters.connections);
+    page.family(named!("gatewayd_connections_refused_total")).one(figures.counters.refused);
+    let mut closed = page.family(named!("gatewayd_connections_closed_total"));
     for ((protocol, reason), count) in &figures.tally.closed {
         closed.with(&[protocol, reason], count);
     }
-    page.family("gatewayd_connections_held_back").one(figures.held_back);
-    page.family("gatewayd_protocol_errors_total").one(figures.counters.protocol_errors);
-    page.family("gatewayd_credit_stalls_total").one(figures.broker.counters.credit_stalls);
-    page.family("gatewayd_packets_received_total").one(figures.counters.packets_received);
-    page.family("gatewayd_received_bytes_total").one(figures.counters.bytes_received);
-    page.family("gatewayd_sent_bytes_total").one(figures.counters.bytes_sent);
+    page.family(named!("gatewayd_connections_held_back")).one(figures.held_back);
+    page.family(named!("gatewayd_protocol_errors_total")).one(figures.counters.protocol_errors);
+    page.family(named!("gatewayd_credit_stalls_total")).one(figures.broker.counters.credit_stalls);
+    page.family(named!("gatewayd_packets_received_total")).one(figures.counters.packets_received);
+    page.family(named!("gatewayd_received_bytes_total")).one(figures.counters.bytes_received);
+    page.family(named!("gatewayd_sent_bytes_total")).one(figures.counters.bytes_sent);
 }
 
 fn state_metrics(page: &mut Page, figures: &Figures<'_>) {
     let broker = &figures.broker;
-    page.family("gatewayd_sessions").one(broker.sessions);
-    page.family("gatewayd_sessions_connected").one(broker.sessions_connected);
-    page.family("gatewayd_subscriptions").one(broker.subscriptions);
-    page.family("gatewayd_exchanges").one(broker.exchanges);
-    page.family("gatewayd_retained_messages").one(broker.retained);
-    page.family("gatewayd_retained_bytes").one(broker.retained_bytes);
-    page.family("gatewayd_message_memory_bytes").one(broker.memory_bytes);
-    page.family("gatewayd_input_bytes").one(figures.input_bytes);
-    page.family("gatewayd_recovery_seconds").one(float(figures.facts.recovery_ms) / 1000.0);
-    page.family("gatewayd_recovered_items")
+    page.family(named!("gatewayd_sessions")).one(broker.sessions);
+    page.family(named!("gatewayd_sessions_connected")).one(broker.sessions_connected);
+    page.family(named!("gatewayd_subscriptions")).one(broker.subscriptions);
+    page.family(named!("gatewayd_exchanges")).one(broker.exchanges);
+    page.family(named!("gatewayd_retained_messages")).one(broker.retained);
+    page.family(named!("gatewayd_retained_bytes")).one(broker.retained_bytes);
+    page.family(named!("gatewayd_message_memory_bytes")).one(broker.memory_bytes);
+    page.family(named!("gatewayd_input_bytes")).one(figures.input_bytes);
+    page.family(named!("gatewayd_recovery_seconds")).one(float(figures.facts.recovery_ms) / 1000.0);
+    page.family(named!("gatewayd_recovered_items"))
         .with(&["sessions"], figures.recovery.sessions)
         .with(&["queues"], figures.recovery.named_queues)
         .with(&["messages"], figures.recovery.queued)
         .with(&["retained"], figures.recovery.retained)
         .with(&["wills"], figures.recovery.wills);
-    page.family("gatewayd_recovery_unreadable_rows").one(figures.recovery.unreadable);
+    page.family(named!("gatewayd_recovery_unreadable_rows")).one(figures.recovery.unreadable);
 }
 
 fn collection_metrics(page: &mut Page, overview: &Value, counters: SeriesCounters) {
     let rows = overview.as_array().map(Vec::as_slice).unwrap_or_default();
     for (name, member) in [
-        ("gatewayd_collection_readings", "readings"),
-        ("gatewayd_collection_bytes", "bytes"),
-        ("gatewayd_collection_series", "series_count"),
-        ("gatewayd_collection_unflushed_readings", "unflushed"),
-        ("gatewayd_collection_malformed_total", "malformed"),
+        (named!("gatewayd_collection_readings"), "readings"),
+        (named!("gatewayd_collection_bytes"), "bytes"),
+        (named!("gatewayd_collection_series"), "series_count"),
+        (named!("gatewayd_collection_unflushed_readings"), "unflushed"),
+        (named!("gatewayd_collection_malformed_total"), "malformed"),
     ] {
         let mut family = page.family(name);
         for row in rows {
@@ -300,12 +328,12 @@ fn collection_metrics(page: &mut Page, overview: &Value, counters: SeriesCounter
             family.with(&[collection], row.get(member).and_then(Value::as_u64).unwrap_or(0));
         }
     }
-    page.family("gatewayd_series_flushes_total").one(counters.flushes);
-    page.family("gatewayd_series_readings_total").one(counters.readings);
-    page.family("gatewayd_series_written_bytes_total").one(counters.bytes_written);
-    page.family("gatewayd_series_syncs_total").one(counters.syncs);
-    page.family("gatewayd_series_expired_readings_total").one(counters.expired);
-    page.family("gatewayd_series_shared_readings_total").one(counters.shared);
+    page.family(named!("gatewayd_series_flushes_total")).one(counters.flushes);
+    page.family(named!("gatewayd_series_readings_total")).one(counters.readings);
+    page.family(named!("gatewayd_series_written_bytes_total")).one(counters.bytes_written);
+    page.family(named!("gatewayd_series_syncs_total")).one(counters.syncs);
+    page.family(named!("gatewayd_series_expired_readings_total")).one(counters.expired);
+    page.family(named!("gatewayd_series_shared_readings_total")).one(counters.shared);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus knows only floats")]
@@ -327,9 +355,7 @@ struct Samples<'p> {
 }
 
 impl Page {
-    fn family(&mut self, name: &str) -> Samples<'_> {
-        let found = FAMILIES.iter().find(|family| family.0 == name);
-        let family = found.expect("every family that is written stands in the table, which a test proves");
+    fn family(&mut self, family: &'static Family) -> Samples<'_> {
         Samples { text: &mut self.text, family, begun: false }
     }
 }
@@ -388,7 +414,7 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         let mut page = Page::default();
-        page.family("gatewayd_one_queue_bytes").with(&["session", "a\"b\\c\nd"], 3);
+        page.family(named!("gatewayd_one_queue_bytes")).with(&["session", "a\"b\\c\nd"], 3);
         let line = page.text.lines().last().unwrap();
         assert_eq!(line, r#"gatewayd_one_queue_bytes{class="session",queue="a\"b\\c\nd"} 3"#);
     }

@@ -362,12 +362,21 @@ pub static ROUTES: [Route; 21] = [
     },
 ];
 
+/// Each operation has its row, at its own place.
+const _: () = {
+    let mut at = 0;
+    while at < ROUTES.len() {
+        assert!(ROUTES[at].operation as usize == at, "rows stand in the order of the operations");
+        at += 1;
+    }
+    assert!(ROUTES.len() == Operation::DeleteReadings as usize + 1, "the last operation has a row");
+};
+
 impl Route {
     /// The row of an operation.
     #[must_use]
     pub fn of(operation: Operation) -> &'static Self {
-        let found = ROUTES.iter().find(|route| route.operation == operation);
-        found.expect("every operation has its row, which a test proves")
+        &ROUTES[operation as usize]
     }
 
     /// The request's path and parameters, with these names in the path.
