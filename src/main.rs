@@ -67,15 +67,7 @@ fn run(config: Option<&Path>, files: &Files, io: &mut Io<'_>) -> ExitCode {
 }
 
 fn ask_gateway(config: Option<&Path>, request: &Request, io: &mut Io<'_>) -> io::Result<Exit> {
-    let loaded = match Config::load(config, io.files) {
-        Ok(loaded) => loaded,
-        Err(errors) => {
-            for error in errors {
-                writeln!(io.err, "{error}")?;
-            }
-            return Ok(Exit::BadConfiguration);
-        }
-    };
+    let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
     let socket = control_socket(&loaded);
     let terminals = (io::stdout().is_terminal(), io::stderr().is_terminal());
     let mut shower = Shower::new(request.show, io.out, io.err, terminals);
@@ -100,23 +92,14 @@ fn ask_gateway(config: Option<&Path>, request: &Request, io: &mut Io<'_>) -> io:
             writeln!(io.err, "the answer broke off: {error}")?;
             Ok(Exit::Failed)
         }
-        Err(error) => {
-            writeln!(io.err, "no gateway answers on {}: {error}; is it running?", socket.display())?;
-            Ok(Exit::Unreachable)
-        }
+        Err(error) => no_answer(&socket, &error, io),
     }
 }
 
 fn reload(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
-    let loaded = match Config::load(config, io.files) {
-        Ok(loaded) => loaded,
-        Err(errors) => {
-            for error in errors {
-                writeln!(io.err, "{error}")?;
-            }
-            writeln!(io.err, "nothing has changed")?;
-            return Ok(Exit::BadConfiguration);
-        }
+    let Some(loaded) = load(config, io)? else {
+        writeln!(io.err, "nothing has changed")?;
+        return Ok(Exit::BadConfiguration);
     };
     let socket = control_socket(&loaded);
     let mut body = Vec::new();
@@ -143,11 +126,27 @@ fn reload(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
             writeln!(io.err, "gatewayd answered {status}: {}", body.trim_end())?;
             Ok(Exit::Failed)
         }
-        Err(error) => {
-            writeln!(io.err, "no gateway answers on {}: {error}; is it running?", socket.display())?;
-            Ok(Exit::Unreachable)
+        Err(error) => no_answer(&socket, &error, io),
+    }
+}
+
+/// The configuration; `None` when it is wrong, which was said. The password file is not read: who may ask the gateway
+/// need not be able to read it.
+fn load(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Option<Config>> {
+    match Config::load(config, io.files) {
+        Ok(loaded) => Ok(Some(loaded)),
+        Err(errors) => {
+            for error in errors {
+                writeln!(io.err, "{error}")?;
+            }
+            Ok(None)
         }
     }
+}
+
+fn no_answer(socket: &Path, error: &io::Error, io: &mut Io<'_>) -> io::Result<Exit> {
+    writeln!(io.err, "no gateway answers on {}: {error}; is it running?", socket.display())?;
+    Ok(Exit::Unreachable)
 }
 
 /// A gateway that systemd runs is found by users whose own state lies elsewhere.
@@ -159,15 +158,7 @@ fn control_socket(config: &Config) -> PathBuf {
 
 /// The configuration is looked at here, the rest of it by the gateway that runs.
 fn doctor(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
-    let loaded = match Config::load(config, io.files) {
-        Ok(loaded) => loaded,
-        Err(errors) => {
-            for error in errors {
-                writeln!(io.err, "{error}")?;
-            }
-            return Ok(Exit::BadConfiguration);
-        }
-    };
+    let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
     let socket = control_socket(&loaded);
     let status = match net::client::get(&socket, "/api/v1/status") {
         Ok((200, body)) => Ok(serde_json::from_str(&body).unwrap_or_default()),
@@ -196,16 +187,7 @@ fn watch(config: Option<&Path>, json: bool, io: &mut Io<'_>) -> io::Result<Exit>
 }
 
 fn status(config: Option<&Path>, json: bool, check: bool, io: &mut Io<'_>) -> io::Result<Exit> {
-    // Not the password file: who may ask for the status need not be able to read it.
-    let loaded = match Config::load(config, io.files) {
-        Ok(loaded) => loaded,
-        Err(errors) => {
-            for error in errors {
-                writeln!(io.err, "{error}")?;
-            }
-            return Ok(Exit::BadConfiguration);
-        }
-    };
+    let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
     let socket = control_socket(&loaded);
     let body = match net::client::get(&socket, "/api/v1/status") {
         Ok((200, body)) => body,
@@ -213,10 +195,7 @@ fn status(config: Option<&Path>, json: bool, check: bool, io: &mut Io<'_>) -> io
             writeln!(io.err, "gatewayd answered {status}: {}", body.trim_end())?;
             return Ok(Exit::Failed);
         }
-        Err(error) => {
-            writeln!(io.err, "no gateway answers on {}: {error}; is it running?", socket.display())?;
-            return Ok(Exit::Unreachable);
-        }
+        Err(error) => return no_answer(&socket, &error, io),
     };
     let value: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
     if json {
