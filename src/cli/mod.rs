@@ -1,5 +1,5 @@
-//! The command line: what was asked, and the verbs that need no running gateway. Owns the exit codes; running the
-//! gateway and asking a running one is for `main`.
+//! The command line: what was asked, the verbs that need no running gateway, and how an answer is shown. Owns the exit
+//! codes; running the gateway and reaching a running one is for `main`.
 //!
 //! Nothing prints by itself: text goes to the writers of [`Io`].
 

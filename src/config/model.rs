@@ -37,11 +37,11 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub id: GatewayId,
-    /// Text added to what is forwarded, by name.
+    /// Text by name, for what is forwarded; nothing forwards yet.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Name of the gateway in loss receipts and forwarded message identifiers.
+/// Name of the gateway, as `status` and the metrics show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GatewayId {
     /// Derived from the machine identifier, never from the host name.
