@@ -11,6 +11,8 @@ use super::backlog::{self, Adopted, Chunk};
 use super::cold::{Behind, ChunkRef, OpenChunk};
 use super::held::{Held, Taker};
 use super::loss::LossReason;
+#[cfg(feature = "mutations")]
+use super::mutation::{Mutation, is_made};
 use super::queue::{Entry, NEVER, Queue, QueueIndex};
 use super::recovery::Recovered;
 use super::rows::{self, ColdPart, RecordKey, RowKind, SessionRecord, StoredChange};
@@ -102,6 +104,10 @@ impl ColdRows {
                 continue;
             };
             broker.backlog.adopted = broker.backlog.adopted.max(*number);
+            #[cfg(feature = "mutations")]
+            if is_made(Mutation::ForgetChunk) && Some(number) == self.chunks.keys().next_back() {
+                continue;
+            }
             self.recover_chunk(broker, now, chunk);
         }
         self.count_missing(broker, now);
@@ -266,6 +272,16 @@ impl Recovered {
 
     /// Chunks whose rows are needed, after all rows and chunks were taken: they go to [`Recovered::chunk_row`].
     pub fn chunks_to_read(&mut self, now: Now) -> Vec<ChunkNumber> {
+        // The records are settled only at the end, but which chunks count has to be known now.
+        #[cfg(feature = "mutations")]
+        if is_made(Mutation::ForgetColdExchanges) {
+            return Vec::new();
+        }
+        if let Some((_, content)) = self.records.get(&RecordKey::Backlog)
+            && let Some(adopted) = Adopted::read(content)
+        {
+            self.cold.adopted = adopted;
+        }
         let of_window = self.window.iter().filter_map(|(_, queue, change)| match change {
             StoredChange::Tagged(_, key) => Some((*key, *queue)),
             _ => None,

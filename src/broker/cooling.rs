@@ -15,6 +15,8 @@ use super::cold::{ChunkRef, Stand, Standing};
 use super::held::{Held, Stage, Taker};
 use super::ledger::Urgency;
 use super::loss::LossReason;
+#[cfg(feature = "mutations")]
+use super::mutation::{Mutation, is_made};
 use super::queue::{Entry, NEVER, Overflow, Queue, QueueIndex};
 use super::rows::{self, RecordKey};
 use crate::ids::{BatchNumber, ChunkNumber, RowKey};
@@ -86,7 +88,9 @@ impl Broker {
     /// Publishers of durable messages are to wait until rows have moved.
     pub(super) fn is_window_filling(&self) -> bool {
         let backlog = &self.backlog;
-        if backlog.changing.is_none() && !backlog.takes() || backlog.refused {
+        // Only as long as rows do move, or will: what is dead in the window, and what lives in memory only, do not.
+        let moves = backlog.changing.is_some() || backlog.takes() && self.is_pressed();
+        if !moves || backlog.refused {
             return false;
         }
         let (kept, quota) = (self.ledger.bytes_to_keep(), self.policy.flash_quota_bytes);
@@ -285,6 +289,10 @@ impl Broker {
             }
         }
         let is_whole = |at: usize, moving: &Moving| {
+            #[cfg(feature = "mutations")]
+            if is_made(Mutation::AdoptUnseen) {
+                return charges.contains_key(&moving.chunk.number);
+            }
             let owed = moving.queues.len();
             charges.contains_key(&moving.chunk.number)
                 && moving
