@@ -278,9 +278,9 @@ impl Broker {
 
     /// The mistake of taking messages with the same content for the same message.
     #[cfg(feature = "mutations")]
-    fn settle_equals(&mut self, now: Now, index: QueueIndex, settled: &super::queue::Entry) {
+    fn settle_equals(&mut self, now: Now, index: QueueIndex, settled: &Entry) {
         let Some(queue) = self.queue_mut(index) else { return };
-        let equal = |e: &super::queue::Entry| e.held.message.body == settled.held.message.body;
+        let equal = |e: &Entry| e.held.message.body == settled.held.message.body;
         let Some(position) = queue.ready.iter().position(equal) else { return };
         let Some(entry) = queue.ready.remove(position) else { return };
         queue.discharge(&entry);

@@ -32,6 +32,12 @@ pub enum Mutation {
     ForgetSentMarks,
     /// A value that was replaced is not written as such.
     ForgetReplacedValues,
+    /// A start forgets the newest chunk of the backlog.
+    ForgetChunk,
+    /// A start takes no notice of exchanges whose messages lie in the backlog.
+    ForgetColdExchanges,
+    /// A chunk counts as soon as it was copied, whatever became of its rows meanwhile.
+    AdoptUnseen,
 }
 
 thread_local! {

@@ -342,6 +342,11 @@ impl Client {
                 self.must_be_clean = false;
                 if !model.connected(self.number, self.clean, connack.session_present)? {
                     self.doubtful_once.extend(self.inbound_once.keys());
+                    for outbound in &self.outbound {
+                        if let Content::Message(instance) = outbound.content {
+                            model.replaced(instance);
+                        }
+                    }
                 }
                 if connack.session_present {
                     self.send_again(step, model);

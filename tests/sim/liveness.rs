@@ -54,7 +54,7 @@ fn come_to_rest(world: &mut World, present: &[usize]) -> Check {
         }
         match world.machine.writing {
             Writing::Idle => {
-                moved |= world.machine.has_backlog();
+                moved |= world.machine.has_unwritten();
                 world.machine.write(&mut world.trace)?;
             }
             Writing::Handed(_) => {
@@ -67,6 +67,10 @@ fn come_to_rest(world: &mut World, present: &[usize]) -> Check {
                 world.report();
                 moved = true;
             }
+        }
+        if world.machine.has_requests() && !world.machine.failing {
+            world.serve_backlog()?;
+            moved = true;
         }
         if !world.series_step() {
             return Err("the power went in quiet times".into());

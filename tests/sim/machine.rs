@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gatewayd::broker::{Policy, QueueKind, QueueStatus, Recovered, RecoverySummary};
+use gatewayd::broker::{BacklogRequest, Policy, QueueKind, QueueStatus, Recovered, RecoverySummary};
 use gatewayd::gateway::{Gateway, GatewayPolicy, LogState, StoreCondition};
-use gatewayd::ids::BatchNumber;
+use gatewayd::ids::{BatchNumber, RowKey};
 use gatewayd::mqtt::connection::ServerPolicy;
+use gatewayd::store::chunk::{BacklogChanged, ChunkRead, ChunkRows};
 use gatewayd::store::{Batch, OnCorrupt, Persisted, Store, StoreOptions};
 use gatewayd::time::Now;
 
@@ -27,6 +28,13 @@ pub enum Writing {
     Handed(Batch),
     /// It is on flash, and the gateway does not know yet.
     Written(Persisted),
+}
+
+/// What the backlog answered, and the gateway does not know yet.
+#[derive(Debug)]
+enum Answer {
+    Changed(Option<BacklogChanged>),
+    Read(Option<ChunkRows>),
 }
 
 /// What recovery must find again: the durable state at the moment a batch was closed.
@@ -59,7 +67,13 @@ pub struct Machine {
     baseline: u64,
     mistake: Option<Mistake>,
     /// Batches that were reported before they were written, by mistake.
-    backlog: VecDeque<Batch>,
+    reported: VecDeque<Batch>,
+    /// What is asked of the backlog, and what it answered.
+    requests: VecDeque<BacklogRequest>,
+    answers: VecDeque<Answer>,
+    /// Chunks that were moved to the backlog, and read back.
+    pub moved: u64,
+    pub read_back: u64,
     /// The disk failed: the store is to be opened again before anything else.
     pub failing: bool,
     /// A file was damaged, and what memory knows is being written again.
@@ -102,7 +116,11 @@ impl Machine {
                     closed: Vec::new(),
                     baseline: 0,
                     mistake: plan.mistake,
-                    backlog: VecDeque::new(),
+                    reported: VecDeque::new(),
+                    requests: VecDeque::new(),
+                    answers: VecDeque::new(),
+                    moved: 0,
+                    read_back: 0,
                     failing: false,
                     damaged: false,
                     written_anew: 0,
@@ -124,7 +142,7 @@ impl Machine {
         now: Now,
     ) -> Result<(Store, Option<Series>, Gateway, RecoverySummary), StartError> {
         let options = StoreOptions {
-            backlog_bytes_max: 0,
+            backlog_bytes_max: plan.backlog_bytes_max,
             gateway_bytes_max: plan.gateway_bytes_max,
             journal_bytes: plan.journal_bytes,
             reserve_free: 0,
@@ -137,8 +155,9 @@ impl Machine {
         };
         let failed = |error: String| StartError::Disk(error);
         let (mut store, found) = Store::open(folder, options).map_err(|error| failed(error.to_string()))?;
-        if !found.damage.is_empty() {
-            return Err(StartError::Damaged(format!("{:?}", found.damage)));
+        let damage: Vec<_> = found.damage.iter().chain(&found.backlog_damage).collect();
+        if !damage.is_empty() {
+            return Err(StartError::Damaged(format!("{damage:?}")));
         }
         let mut recovered = Recovered::new();
         if found.clean {
@@ -149,8 +168,26 @@ impl Machine {
         if !report.lost.is_empty() {
             return Err(StartError::Damaged(format!("rows are lost: {:?}", report.lost)));
         }
-        let quota = store.usage().quota_bytes.min(policy.flash_quota_bytes);
-        let policy = Policy { flash_quota_bytes: quota, ..policy.clone() };
+        for chunk in store.take_chunks() {
+            recovered.chunk(chunk.number, chunk.charge, chunk.summary);
+        }
+        for number in recovered.chunks_to_read(now) {
+            let read = ChunkRead { number, from: RowKey(0), bytes_max: usize::MAX };
+            let rows = store.fetch_chunk(read).map_err(|error| failed(error.to_string()))?;
+            if rows.damaged {
+                return Err(StartError::Damaged(format!("chunk {number} is damaged")));
+            }
+            for (place, kind, body) in rows.rows {
+                recovered.chunk_row(number, place, kind, body);
+            }
+        }
+        let usage = store.usage();
+        let quota = usage.quota_bytes.min(policy.flash_quota_bytes);
+        let policy = Policy {
+            flash_quota_bytes: quota,
+            backlog_quota_bytes: usage.backlog_quota_bytes,
+            ..policy.clone()
+        };
         let (mut broker, summary) = recovered.finish(policy, seed, now, found.last_batch, found.boot);
         if summary.unreadable > 0 {
             return Err(StartError::Damaged(format!("{} rows are unreadable", summary.unreadable)));
@@ -215,7 +252,7 @@ impl Machine {
                 overhead_bytes: 0,
             };
             self.gateway.persisted(now, persisted);
-            self.backlog.push_back(batch);
+            self.reported.push_back(batch);
             return Ok(());
         }
         self.writing = Writing::Handed(batch);
@@ -224,7 +261,7 @@ impl Machine {
 
     /// The store writes what it was handed. False when the power went.
     pub fn write(&mut self, trace: &mut Trace) -> Result<bool, String> {
-        if let Some(batch) = self.backlog.pop_front() {
+        if let Some(batch) = self.reported.pop_front() {
             return match self.store()?.append(batch) {
                 Ok(_) => Ok(!self.disk.power_is_off()),
                 Err(_) if self.disk.power_is_off() => Ok(false),
@@ -293,6 +330,55 @@ impl Machine {
         Ok(!self.disk.power_is_off())
     }
 
+    /// The store takes what the gateway asks of the backlog.
+    pub fn take_requests(&mut self, now: Now) {
+        while let Some(request) = self.gateway.backlog_request(now) {
+            self.requests.push_back(request);
+        }
+    }
+
+    /// Something is asked of the backlog, or was answered.
+    pub fn has_requests(&self) -> bool {
+        !self.requests.is_empty() || !self.answers.is_empty()
+    }
+
+    /// The gateway learns what the backlog answered, or the backlog does what is asked next. False when the power went.
+    pub fn serve_backlog(&mut self, trace: &mut Trace, now: Now) -> Result<bool, String> {
+        match self.answers.pop_front() {
+            Some(Answer::Changed(changed)) => {
+                trace.note(format_args!("the backlog was changed: {changed:?}"));
+                self.moved += changed.as_ref().map_or(0, |changed| changed.added.len() as u64);
+                self.gateway.backlog_changed(now, changed);
+                return Ok(true);
+            }
+            Some(Answer::Read(rows)) => {
+                trace.note(format_args!("rows came back: {:?}", rows.as_ref().map(|rows| rows.rows.len())));
+                self.read_back += u64::from(rows.is_some());
+                self.gateway.backlog_read(now, rows);
+                return Ok(true);
+            }
+            None => {}
+        }
+        let store = self.store.as_mut().ok_or("the machine has ended")?;
+        let answer = match self.requests.pop_front() {
+            None => return Ok(true),
+            Some(BacklogRequest::Change(change)) => {
+                trace.note(format_args!("{} chunks to the backlog", change.add.len()));
+                Answer::Changed(store.change_backlog(&change).ok())
+            }
+            Some(BacklogRequest::Read(read)) => Answer::Read(store.fetch_chunk(read).ok()),
+        };
+        let open = store.is_open();
+        if self.disk.power_is_off() {
+            return Ok(false);
+        }
+        self.answers.push_back(answer);
+        if !open {
+            self.fail(trace, "a file is closed");
+        }
+        Ok(true)
+    }
+
     /// The series store takes what the gateway has for it.
     pub fn serve_series(&mut self, now: Now) {
         if let Some(series) = &mut self.series {
@@ -316,8 +402,8 @@ impl Machine {
     }
 
     /// Batches wait that were reported already.
-    pub fn has_backlog(&self) -> bool {
-        !self.backlog.is_empty()
+    pub fn has_unwritten(&self) -> bool {
+        !self.reported.is_empty()
     }
 
     /// The gateway learns that its batch is on flash. Answers the step at which the batch was closed.
@@ -383,7 +469,7 @@ impl Machine {
             }
             if matches!(self.writing, Writing::Idle)
                 && !self.failing
-                && !self.has_backlog()
+                && !self.has_unwritten()
                 && !self.has_readings()
             {
                 break;

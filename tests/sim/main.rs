@@ -20,6 +20,7 @@ mod client;
 mod disk;
 mod liveness;
 mod machine;
+mod misfortune;
 mod mistakes;
 mod model;
 mod mutations;

@@ -39,6 +39,8 @@ pub struct Sending {
     /// The connection that carried it is gone, so it is not handled after this.
     pub ended_at: Option<u64>,
     pub sends: u32,
+    /// The publisher's session may have been replaced under way, so each time that it was sent may count.
+    pub doubtful: bool,
     /// Connections that may still carry it.
     carriers: u32,
 }
@@ -62,6 +64,11 @@ impl Sending {
         if self.carriers == 0 {
             self.ended_at.get_or_insert(step);
         }
+    }
+
+    /// How often it may have been routed.
+    pub const fn routed_max(&self, qos: u8) -> u32 {
+        if qos == 2 && !self.doubtful && self.sends > 1 { 1 } else { self.sends }
     }
 
     /// Nothing of it happens after this; `None` while it may.
@@ -254,6 +261,13 @@ impl Model {
         }
     }
 
+    /// Another session may have taken the place of the one that knew of the publish.
+    pub fn replaced(&mut self, instance: Instance) {
+        if let Some(sending) = self.at_mut(instance.0).instances.get_mut(instance.1) {
+            sending.doubtful = true;
+        }
+    }
+
     /// The publish never took place, as far as anybody can know: nothing is owed.
     pub fn forgotten(&mut self, instance: Instance) {
         for session in &mut self.sessions {
@@ -440,7 +454,7 @@ impl Model {
         }
         if seen.qos == 2 {
             got.once += 1;
-            if got.once as usize > message.instances.len() {
+            if got.once > message.routed_max() {
                 return Err(format!("client {client} got message {} twice with QoS 2", seen.number));
             }
         }
@@ -503,6 +517,11 @@ impl Model {
 }
 
 impl Message {
+    /// How often it may have been routed.
+    pub fn routed_max(&self) -> u32 {
+        self.instances.iter().map(|sending| sending.routed_max(self.qos)).sum()
+    }
+
     /// True when the filter may have stood while one of the publishes may have been handled.
     fn may_meet(&self, filter: &Filter) -> bool {
         self.instances.iter().any(|sending| {

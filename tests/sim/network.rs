@@ -14,6 +14,8 @@ pub struct Link {
     /// Whose session it was opened for.
     pub owner: usize,
     pub to_gateway: VecDeque<u8>,
+    /// CONNACK came on it.
+    pub joined: bool,
     /// The end follows what is on its way.
     pub ends: bool,
     /// The gateway does not want to be given anything until it says so.
@@ -33,6 +35,7 @@ impl Link {
             client: Some(client),
             owner: client,
             to_gateway: VecDeque::new(),
+            joined: false,
             ends: false,
             parked: false,
             has_output: false,

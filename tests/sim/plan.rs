@@ -57,6 +57,8 @@ pub struct Plan {
     /// Weight of QoS 0, 1 and 2 in publishes.
     pub qos_weights: [u64; 3],
     pub gateway_bytes_max: u64,
+    /// Rows that wait long move to a file of their own, which may grow to this; 0 = they do not.
+    pub backlog_bytes_max: u64,
     pub journal_bytes: u64,
     /// A mistake of the driver, made on purpose.
     pub mistake: Option<Mistake>,
@@ -79,6 +81,10 @@ impl Plan {
         let steps_more = if random.below(10) == 0 { 12_000 } else { 3_000 };
         let session_expiry_max = (random.below(5) == 0).then(|| Duration::from_secs(20 + random.below(200)));
         let flash_quota_bytes = if random.below(8) == 0 { 40_000 + random.below(80_000) } else { u64::MAX };
+        let cold = random.below(2) == 0;
+        let window = 6_000 << random.below(4);
+        let flash_quota_bytes =
+            if cold { flash_quota_bytes.min(window + random.below(window)) } else { flash_quota_bytes };
         let memory_max = if random.below(8) == 0 { 24_000 + random.below(60_000) } else { 128 << 20 };
         Self {
             clients,
@@ -119,6 +125,7 @@ impl Plan {
                 .copied()
                 .unwrap_or([1, 1, 1]),
             gateway_bytes_max: 1 << 20 << random.below(2),
+            backlog_bytes_max: if cold { 4 << 20 << random.below(2) } else { 0 },
             journal_bytes: 64 << 10,
             mistake: None,
             narrowing: overflowing && random.below(2) == 0,

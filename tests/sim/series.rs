@@ -163,8 +163,7 @@ impl Series {
                 continue;
             }
             let found = found.get(&number).copied().unwrap_or(0);
-            let sent = message.instances.iter().filter(|sending| sending.sends > 0);
-            let most = sent.map(|sending| if message.qos == 1 { sending.sends } else { 1 }).sum();
+            let most = message.routed_max();
             if found > most {
                 return Err(format!("the reading of message {number} is there {found} times, not {most}"));
             }

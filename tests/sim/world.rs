@@ -10,7 +10,7 @@ use gatewayd::time::{Mono, Now, Wall};
 
 use crate::checker;
 use crate::client::{Client, Stage, tell_ended};
-use crate::disk::{Fault, SimDisk};
+use crate::disk::SimDisk;
 use crate::machine::{Machine, Snapshot, StartError, Writing};
 use crate::mistakes::Mistake;
 use crate::model::{Check, Model};
@@ -39,6 +39,9 @@ pub struct Outcome {
     pub elided: u64,
     /// Damaged files that were written anew from memory.
     pub written_anew: u64,
+    /// Chunks that were moved to the backlog, and read back.
+    pub moved: u64,
+    pub read_back: u64,
 }
 
 impl Outcome {
@@ -57,6 +60,8 @@ impl Outcome {
         self.lost += other.lost;
         self.elided += other.elided;
         self.written_anew += other.written_anew;
+        self.moved += other.moved;
+        self.read_back += other.read_back;
     }
 }
 
@@ -74,12 +79,12 @@ pub struct World {
     /// Time that has passed in the world, power or not, microseconds.
     pub passed_us: u64,
     /// How far the wall clock is off, milliseconds, while nobody trusts it.
-    wall_off_ms: i64,
+    pub wall_off_ms: i64,
     pub outcome: Outcome,
     next_link: u64,
     /// What the gateway asked for and the next round does.
     outputs: VecDeque<Output>,
-    full_until: u64,
+    pub full_until: u64,
     given_up: bool,
     /// A gateway call was made, and no round since.
     kicked: bool,
@@ -275,11 +280,13 @@ impl World {
         if let Some(client) = link.client.and_then(|client| self.clients.get_mut(client)) {
             client.lost_connection(step, &mut self.model);
         }
-        self.model.left(link.owner, self.passed_us);
+        if link.joined {
+            self.model.left(link.owner, self.passed_us);
+        }
         self.wills.link_ended(step, number, &mut self.model);
     }
 
-    fn pick_link(&mut self) -> Option<u64> {
+    pub fn pick_link(&mut self) -> Option<u64> {
         let at = self.random.below(self.links.len() as u64);
         self.links.keys().nth(usize::try_from(at).unwrap_or(0)).copied()
     }
@@ -346,11 +353,17 @@ impl World {
         let Some(client) = client else { return Ok(true) };
         let joined = |world: &Self| world.clients.get(client).is_some_and(|c| c.stage == Stage::Joined);
         let joined_before = joined(self);
+        if !joined_before {
+            crate::workload::expire(self);
+        }
         if let Some(client) = self.clients.get_mut(client) {
             client.receive(&mut self.trace, &mut self.model, &bytes)?;
         }
         if !joined_before && joined(self) {
             self.wills.connected(self.trace.step, number);
+            if let Some(link) = self.links.get_mut(&number) {
+                link.joined = true;
+            }
         }
         self.post(client);
         Ok(true)
@@ -383,6 +396,7 @@ impl World {
     pub fn round(&mut self) -> Check {
         self.kicked = false;
         self.machine.close_batch(&mut self.trace, self.now)?;
+        self.machine.take_requests(self.now);
         self.machine.serve_series(self.now);
         loop {
             self.after_call();
@@ -438,9 +452,12 @@ impl World {
         if self.machine.failing {
             return self.machine.reopen(&mut self.trace, self.now);
         }
+        if self.machine.has_requests() && self.random.below(2) == 0 {
+            return self.serve_backlog();
+        }
         match &self.machine.writing {
             Writing::Idle => {
-                if self.machine.has_backlog() {
+                if self.machine.has_unwritten() {
                     return self.machine.write(&mut self.trace);
                 }
                 if self.random.below(8) == 0 {
@@ -454,6 +471,14 @@ impl World {
                 Ok(true)
             }
         }
+    }
+
+    /// The backlog does its next step. False when the power went.
+    pub fn serve_backlog(&mut self) -> Result<bool, String> {
+        self.kicked = true;
+        let alive = self.machine.serve_backlog(&mut self.trace, self.now)?;
+        self.after_call();
+        Ok(alive)
     }
 
     /// The series store does its next step. False when the power went.
@@ -480,24 +505,6 @@ impl World {
         self.after_call();
     }
 
-    fn pass_time(&mut self) {
-        let micros = match self.random.below(10) {
-            0..6 => self.random.below(2_000),
-            6..9 => self.random.below(300_000),
-            _ => self.random.below(2_500_000),
-        };
-        self.advance(micros);
-        match self.random.below(400) {
-            // Somebody sets the clock; then time synchronisation finds it again.
-            0 => {
-                self.wall_off_ms = i64::try_from(self.random.below(7_200_000)).unwrap_or(0) - 3_600_000;
-                self.tell_time(self.now.mono, false);
-            }
-            1..10 => self.tell_time(self.now.mono, true),
-            _ => {}
-        }
-    }
-
     /// Time passes, and what is due happens.
     pub fn advance(&mut self, micros: u64) {
         self.passed_us += micros;
@@ -509,76 +516,13 @@ impl World {
         }
     }
 
-    /// The disk fails the next operations, or is full for a while.
-    fn disk_misfortune(&mut self) {
-        let (disk, step) = (self.machine.disk.clone(), self.trace.step);
-        if self.plan.fault_one_in > 0 && self.random.below(self.plan.fault_one_in) == 0 {
-            let fault = if self.random.below(3) == 0 { Fault::Full } else { Fault::Io };
-            if self.random.below(5) == 0 {
-                disk.fail_read_at(disk.reads() + self.random.below(20), fault);
-            } else {
-                disk.fail_at(disk.operations() + self.random.below(20), fault);
-            }
-            self.outcome.faults += 1;
-        }
-        if self.plan.damage_one_in > 0 && self.random.below(self.plan.damage_one_in) == 0 {
-            self.damage(&disk);
-        }
-        if self.plan.full_one_in > 0 && self.random.below(self.plan.full_one_in) == 0 {
-            self.trace.note(format_args!("the disk is full"));
-            disk.set_capacity(disk.used_bytes());
-            self.full_until = step + self.random.below(800);
-            self.outcome.faults += 1;
-        } else if self.full_until > 0 && self.full_until <= step {
-            self.end_of_full_disk();
-        }
-    }
-
-    /// A few bytes of a file change on the medium, and the next operations fail, so that the file is looked at.
-    fn damage(&mut self, disk: &SimDisk) {
-        let names = ["gateway.redb", "gateway.journal"];
-        let name = names.get(usize::from(self.random.below(2) == 0)).copied().unwrap_or_default();
-        let content = disk.content(name).unwrap_or_default();
-        for _ in 0..1 + self.random.below(6) {
-            // Where something is written, not in the empty part.
-            let from = usize::try_from(self.random.below(content.len() as u64)).unwrap_or(0);
-            let written = content.iter().skip(from).position(|byte| *byte != 0);
-            if let Some(at) = written {
-                disk.flip(name, (from + at) as u64, 0x40);
-            }
-        }
-        disk.fail_at(disk.operations() + self.random.below(6), Fault::Io);
-        self.trace.note(format_args!("{name} is damaged"));
-        self.machine.suspect = true;
-        self.outcome.faults += 1;
-    }
-
-    /// There is room on the disk again.
-    pub fn end_of_full_disk(&mut self) {
-        self.full_until = 0;
-        self.machine.disk.set_capacity(u64::MAX);
-    }
-
     /// Sets the clocks by the world's own time. A trusted wall clock is right.
-    fn tell_time(&mut self, mono: Mono, wall_trusted: bool) {
+    pub fn tell_time(&mut self, mono: Mono, wall_trusted: bool) {
         if wall_trusted {
             self.wall_off_ms = 0;
         }
         let wall = WALL_BEGAN_MS + self.passed_us / 1000;
         self.now = Now { mono, wall: Wall(wall.saturating_add_signed(self.wall_off_ms)), wall_trusted };
-    }
-
-    fn lose_something(&mut self) {
-        let Some(number) = self.pick_link() else { return };
-        match self.random.below(12) {
-            0 => self.break_link(number),
-            1..3 => {
-                if let Some(link) = self.links.get_mut(&number) {
-                    link.slow_until = self.trace.step + self.random.below(200);
-                }
-            }
-            _ => {}
-        }
     }
 
     // Ends and starts.
@@ -625,6 +569,8 @@ impl World {
         self.outcome.lost += status.counters.lost;
         self.outcome.elided += status.elided;
         self.outcome.written_anew += self.machine.written_anew;
+        self.outcome.moved += self.machine.moved;
+        self.outcome.read_back += self.machine.read_back;
         self.full_until = 0;
         let damaged = self.machine.damaged;
         if self.machine.suspect {
