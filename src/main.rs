@@ -31,12 +31,17 @@ fn main() -> ExitCode {
     };
     let exit = match &invocation {
         Invocation::Run { config } => return run(config.as_deref(), &files, &mut io),
-        Invocation::Status { config, json, watch: true, .. } => watch(config.as_deref(), *json, &mut io),
+        Invocation::Status { config, json, watch: true, .. } => {
+            watch(&mut io, *json, |io| status(config.as_deref(), *json, false, io))
+        }
         Invocation::Status { config, json, check, watch: false } => {
             status(config.as_deref(), *json, *check, &mut io)
         }
         Invocation::Doctor { config } => doctor(config.as_deref(), &mut io),
         Invocation::Reload { config } => reload(config.as_deref(), &mut io),
+        Invocation::Ask { config, request } if request.watch => {
+            watch(&mut io, request.show == cli::Show::Raw, |io| ask_gateway(config.as_deref(), request, io))
+        }
         Invocation::Ask { config, request } => ask_gateway(config.as_deref(), request, &mut io),
         _ => cli::run_local(&invocation, &mut io).map(|exit| exit.unwrap_or(Exit::Usage)),
     };
@@ -168,14 +173,14 @@ fn doctor(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
     cli::doctor(&loaded, status, io)
 }
 
-/// Shows the status again and again, until it is interrupted or nobody reads.
-fn watch(config: Option<&Path>, json: bool, io: &mut Io<'_>) -> io::Result<Exit> {
+/// Shows something again and again, until it is interrupted or nobody reads.
+fn watch(io: &mut Io<'_>, json: bool, show: impl Fn(&mut Io<'_>) -> io::Result<Exit>) -> io::Result<Exit> {
     let clears = io::stdout().is_terminal() && !json;
     loop {
         if clears {
             io.out.write_all(b"\x1b[H\x1b[2J")?;
         }
-        if status(config, json, false, io)? == Exit::BadConfiguration {
+        if show(io)? == Exit::BadConfiguration {
             return Ok(Exit::BadConfiguration);
         }
         if !clears && !json {

@@ -15,6 +15,7 @@ use super::loss::LossReason;
 use super::publish::Elision;
 use super::queue::{Entry, Overflow, Queue, QueueBounds, QueueIndex, QueueKind, SubscribeOptions};
 use super::rows::RecordKey;
+use super::trace::TraceStep;
 use super::{Broker, mqtt_levels};
 use crate::ids::RowKey;
 use crate::message::Assurance;
@@ -198,6 +199,7 @@ impl Broker {
             let Some(entry) = queue.pop_oldest() else { break };
             let durable = entry.is_durable(queue.durable);
             self.counters.settled += 1;
+            self.trace(now, TraceStep::Stored, index, &entry.held, "");
             if durable {
                 self.settle_durable(now.mono, index, &entry.held);
             }

@@ -8,6 +8,7 @@ use super::loss::LossReason;
 use super::mutation::{Mutation, is_made};
 use super::queue::{Consumer, Entry, Flight, InFlight, QueueIndex, QueueKind, Releasing};
 use super::rows::WindowChange;
+use super::trace::TraceStep;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::BatchNumber;
 use crate::message::Assurance;
@@ -20,7 +21,7 @@ impl Broker {
     /// The consumer has taken an at-least-once delivery over (MQTT: PUBACK). An unknown tag is ignored.
     pub fn accept(&mut self, now: Now, index: QueueIndex, tag: u32) {
         let at_least_once = |f: &InFlight| f.entry.assurance != Assurance::ExactlyOnce;
-        if self.settle(now, index, tag, at_least_once) {
+        if self.settle(now, index, tag, (TraceStep::Acknowledged, ""), at_least_once) {
             self.dispatch(now, index);
         }
     }
@@ -30,7 +31,7 @@ impl Broker {
     /// been settled before a restart. [MQTT-4.3.3-1] False when the tag is unknown.
     pub fn receive(&mut self, now: Now, index: QueueIndex, tag: u32) -> (Gate, bool) {
         let exactly_once = |f: &InFlight| f.entry.assurance == Assurance::ExactlyOnce;
-        let known = self.settle(now, index, tag, exactly_once);
+        let known = self.settle(now, index, tag, (TraceStep::Acknowledged, ""), exactly_once);
         let Some(queue) = self.queue_mut(index) else { return (Gate::Open, false) };
         if !known {
             let repeated = queue.releasing.iter().any(|r| r.tag == tag);
@@ -68,7 +69,7 @@ impl Broker {
     pub fn withdraw(&mut self, now: Now, index: QueueIndex, tag: u64) {
         if let Ok(tag) = u32::try_from(tag)
             && tag != 0
-            && self.settle(now, index, tag, |_| true)
+            && self.settle(now, index, tag, (TraceStep::Withheld, "not allowed, or not taken"), |_| true)
         {
             self.dispatch(now, index);
         }
@@ -252,8 +253,15 @@ impl Broker {
         }
     }
 
-    /// Takes the delivery out of flight if `wanted`. False when there is none such.
-    fn settle(&mut self, now: Now, index: QueueIndex, tag: u32, wanted: impl Fn(&InFlight) -> bool) -> bool {
+    /// Takes the delivery out of flight if `wanted`; `step` is what that means. False when there is none such.
+    fn settle(
+        &mut self,
+        now: Now,
+        index: QueueIndex,
+        tag: u32,
+        (step, why): (TraceStep, &str),
+        wanted: impl Fn(&InFlight) -> bool,
+    ) -> bool {
         let Some(queue) = self.queue_mut(index) else { return false };
         let sent = |f: &InFlight| f.tag == tag && !matches!(f.flight, Flight::AwaitBatch(_)) && wanted(f);
         let Some(position) = queue.in_flight.iter().position(sent) else { return false };
@@ -270,6 +278,7 @@ impl Broker {
             self.settle_equals(now, index, &entry);
         }
         self.counters.settled += 1;
+        self.trace(now, step, index, &entry.held, why);
         if durable {
             self.settle_durable(now.mono, index, &entry.held);
         }

@@ -9,6 +9,7 @@ use super::Broker;
 use super::held::Held;
 use super::loss::LossReason;
 use super::queue::{Entry, NEVER, QueueIndex};
+use super::trace::TraceStep;
 use crate::message::{Death, DeathReason, Message};
 use crate::time::{Mono, Now};
 
@@ -38,6 +39,7 @@ impl Broker {
             return;
         }
         self.counters.dead_lettered += 1;
+        self.trace(now, TraceStep::Dropped, index, &entry.held, "dead_lettered");
         let durable = self.queue(index).is_some_and(|queue| entry.is_durable(queue.durable));
         if durable {
             self.ledger.dropped(&entry.held);

@@ -42,6 +42,7 @@ mod tests;
 mod topic_index;
 mod topology;
 mod topology_rows;
+mod trace;
 mod warming;
 mod will;
 
@@ -80,6 +81,8 @@ pub use sharing::{ConsumeRefused, Got, Settlement};
 pub use status::{BrokerStatus, QueueStatus};
 pub use topic_index::{Level, TopicIndex, mqtt_levels, pattern_levels};
 pub use topology::{QueueFacts, TopologyRefused};
+use trace::Traces;
+pub use trace::{Publisher, TraceExample, TraceStep, Traced, WATCHED_FOR, Watch};
 pub use will::{Will, WillNumber};
 
 use crate::collections::{self, Map};
@@ -189,6 +192,8 @@ pub struct Broker {
     backlog: Backlog,
     events: VecDeque<Event>,
     counters: Counters,
+    /// Addresses that somebody traces; as a rule none.
+    traces: Traces,
     memory: Rc<Cell<u64>>,
     /// Steps of exactly-once deliveries that are on their way to flash and hold a packet back, in order of batches.
     awaiting: VecDeque<(BatchNumber, QueueIndex, u32)>,
@@ -246,6 +251,7 @@ impl Broker {
             ledger: Ledger::new(last, seed ^ 2, budget),
             events: VecDeque::new(),
             counters: Counters::default(),
+            traces: Traces::default(),
             memory: Rc::new(Cell::new(0)),
             awaiting: VecDeque::new(),
             waiting: VecDeque::new(),

@@ -13,6 +13,7 @@ use super::mutation::{Mutation, is_made};
 use super::queue::{Entry, NEVER, Overflow, QueueIndex, QueueKind, SubscribeOptions};
 use super::rows::WindowChange;
 use super::shares::Match;
+use super::trace::TraceStep;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::ConnectionId;
 use crate::limits;
@@ -194,10 +195,12 @@ impl Broker {
     ) -> Routed {
         self.counters.published += 1;
         self.publisher = session;
+        let traced = self.trace_received(now, &message);
         let routed = self.route(now, exchange, message, also, connection);
         self.publisher = None;
         if routed.queues == 0 {
             self.counters.unrouted += 1;
+            self.trace_unwanted(now, traced.as_deref());
         }
         self.bury_dead(now);
         routed
@@ -361,6 +364,7 @@ impl Broker {
                 if consumer.blocked {
                     self.counters.dropped_output_full += 1;
                     queue.dropped += 1;
+                    self.trace(now, TraceStep::Dropped, index, held, "output_full");
                 } else {
                     self.counters.delivered += 1;
                     self.events.push_back(Event::Deliver(Delivery {
@@ -401,6 +405,7 @@ impl Broker {
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         self.counters.queued += 1;
         let (durable, fast) = (queue.durable, queue.settle_us < self.elision_window_us());
+        self.trace(now, TraceStep::Queued, index, held, "");
         self.dispatch(now, index);
         if durable {
             let handed_over = self.queue(index).is_some_and(|q| q.ready_len() == 0 && q.replay.is_empty());
@@ -552,6 +557,7 @@ impl Broker {
     /// Counts a message that left its queue undelivered, and keeps the receipt.
     pub(super) fn lose(&mut self, now: Now, index: QueueIndex, entry: &Entry, reason: LossReason) {
         self.counters.lost += 1;
+        self.trace(now, TraceStep::Dropped, index, &entry.held, reason.name());
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         queue.dropped += 1;
         if queue.kind == QueueKind::Collection {

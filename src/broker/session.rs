@@ -15,6 +15,7 @@ use super::queue::{
     Consumer, EXPIRY_NEVER, Entry, Flight, Queue, QueueBounds, QueueIndex, QueueKind, SubscribeOptions,
 };
 use super::rows::RecordKey;
+use super::trace::TraceStep;
 use super::{Broker, Event, Gate};
 use crate::ids::{ConnectionId, QueueId};
 use crate::message::Assurance;
@@ -381,6 +382,7 @@ impl Broker {
         let lost: Vec<_> = owed.map(|entry| Rc::clone(&entry.held)).collect();
         for held in lost {
             self.counters.lost += 1;
+            self.trace(now, TraceStep::Dropped, index, &held, LossReason::SessionExpired.name());
             let key = held.place.get().key;
             let place = (&*name, Some(QueueKind::Session));
             for record in self.losses.add(place, LossReason::SessionExpired, &held.message, key) {

@@ -8,6 +8,7 @@ use super::named::{CreditPool, Named, Subscriber, Unsettled};
 use super::publish::Offered;
 use super::queue::{Entry, NEVER, QueueIndex};
 use super::rows::RecordKey;
+use super::trace::TraceStep;
 use super::{Broker, Delivery, Event};
 use crate::ids::ConnectionId;
 use crate::limits;
@@ -135,6 +136,7 @@ impl Broker {
         }
         self.counters.delivered += 1;
         self.counters.fetched += 1;
+        self.trace(now, TraceStep::Delivered, index, &held, "asked for");
         if self.queue(index).is_some_and(|queue| queue.cold.is_some()) {
             self.need_rows(index);
         }
@@ -173,12 +175,14 @@ impl Broker {
                 queue.discharge(&entry);
                 queue.settled_after(unsettled.sent, now.mono);
                 self.counters.settled += 1;
+                self.traces.step(now, TraceStep::Acknowledged, &entry.held, (&queue.name, ""));
                 if entry.is_durable(queue.durable) {
                     self.settle_durable(now.mono, index, &entry.held);
                 }
             }
             Settlement::Requeue | Settlement::Release => {
                 if settlement == Settlement::Requeue {
+                    self.traces.step(now, TraceStep::Returned, &entry.held, (&queue.name, "given back"));
                     entry.redelivered = true;
                     entry.returns = entry.returns.saturating_add(1);
                 }
@@ -197,6 +201,7 @@ impl Broker {
                 self.arm(now.mono, index);
             }
             Settlement::Discard => {
+                self.traces.step(now, TraceStep::Returned, &entry.held, (&queue.name, "refused"));
                 queue.discharge(&entry);
                 self.die(now, index, entry, DeathReason::Rejected);
             }
@@ -275,6 +280,7 @@ impl Broker {
 
     fn settled_at_once(&mut self, now: Now, index: QueueIndex, entry: &Entry) {
         self.counters.settled += 1;
+        self.trace(now, TraceStep::Acknowledged, index, &entry.held, "it asked not to be waited for");
         let Some(queue) = self.queue_mut(index) else { return };
         queue.discharge(entry);
         if entry.is_durable(queue.durable) {
@@ -290,6 +296,7 @@ impl Broker {
         let Some(named) = &mut queue.named else { return None };
         if held.message.address.len() > limits::SHARED_ADDRESS_BYTES_MAX {
             self.counters.address_too_long += 1;
+            self.trace(now, TraceStep::Dropped, index, held, "address_too_long");
             return None;
         }
         // A copy is as sure as the publisher asked, but once per consumer is what queues promise at most.
@@ -305,6 +312,7 @@ impl Broker {
                 named.rejected += 1;
                 self.counters.refused += 1;
                 let dead = named.settings().overflow == Some(super::ReadyOverflow::RejectDeadLetter);
+                self.trace(now, TraceStep::Refused, index, held, "");
                 if dead {
                     self.die_unheld(now, index, &entry, DeathReason::QueueFull);
                 }
@@ -330,6 +338,7 @@ impl Broker {
             queue.settle_newcomer(held.message.priority);
         }
         let fast = queue.settle_us < self.elision_window_us();
+        self.trace(now, TraceStep::Queued, index, held, "");
         self.dispatch(now, index);
         self.expire_heads(now, index, true);
         self.keep_ready_bounds(now, index);

@@ -15,6 +15,7 @@ use super::named::{Named, QueueOptions, ReadyOverflow};
 use super::queue::{Overflow, Queue, QueueBounds, QueueIndex, QueueKind};
 use super::rows::RecordKey;
 use super::topology_rows::{BindingRecord, RecordedTarget};
+use super::trace::TraceStep;
 use super::{Broker, Event, Gate};
 use crate::ids::{BatchNumber, ConnectionId};
 use crate::time::Now;
@@ -425,6 +426,7 @@ impl Broker {
         {
             count += 1;
             self.counters.discarded += 1;
+            self.trace(now, TraceStep::Dropped, index, &entry.held, "purged");
             let durable = self.queue(index).is_some_and(|queue| entry.is_durable(queue.durable));
             if durable {
                 self.ledger.dropped(&entry.held);

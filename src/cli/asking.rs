@@ -17,6 +17,8 @@ pub struct Request {
     /// Path and parameters.
     pub target: String,
     pub show: Show,
+    /// Again and again.
+    pub watch: bool,
 }
 
 impl Request {
@@ -24,7 +26,7 @@ impl Request {
     #[must_use]
     pub fn new(operation: Operation, names: &[&str], parameters: &[(&str, String)], show: Show) -> Self {
         let route = Route::of(operation);
-        Self { method: route.method, target: route.target(names, parameters), show }
+        Self { method: route.method, target: route.target(names, parameters), show, watch: false }
     }
 }
 
@@ -211,14 +213,60 @@ fn plain(value: &Value) -> String {
     }
 }
 
+fn since(trace: &Value) -> String {
+    let since = trace.get("since_ms").and_then(Value::as_i64).unwrap_or(0);
+    calendar::show(since)
+}
+
+/// A step of a trace with its example as one text.
+fn step_row(step: &Value) -> Value {
+    let mut row = step.as_object().cloned().unwrap_or_default();
+    let last = row.remove("last").unwrap_or_default();
+    let part = |name: &str| last.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let mut example: Vec<String> = [part("name"), part("why")].into_iter().flatten().map(cut).collect();
+    if let Some(payload) = part("payload") {
+        example.push(format!("\"{}\"", cut(payload)));
+    }
+    row.insert("last_at_ms".to_owned(), last.get("at_ms").cloned().unwrap_or_default());
+    row.insert(
+        "example".to_owned(),
+        if example.is_empty() { Value::Null } else { example.join(", ").into() },
+    );
+    Value::Object(row)
+}
+
+/// The beginning of a text: a table has lines, not columns without end.
+fn cut(text: &str) -> String {
+    const CHARS_MAX: usize = 40;
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
 /// A trace, part by part; what is empty is left out.
 fn trace_text(trace: &Value) -> String {
+    const STEPS: &[&str] = &["step", "count", "failed", "last_at_ms", "example", "key"];
+    const PUBLISHERS: &[&str] = &["client_identifier", "user_name", "protocol", "count", "last_at_ms"];
+    const SERIES: &[&str] = &["collection", "readings", "first_at_ms", "last_at_ms"];
+    const MALFORMED: &[&str] = &["collection", "received_at_ms", "why", "payload"];
     const TAKERS: &[&str] = &["name", "kind", "connected", "ready", "in_flight", "oldest_ms", "dropped"];
     const DENIALS: &[&str] = &["denied", "user_name", "client_identifier", "what", "count", "last_at_ms"];
     const LOSSES: &[&str] = &["queue", "reason", "messages", "last_received_at_ms"];
     let rows = |name: &str| trace.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut out = String::new();
+    let text = |path: &str| trace.pointer(path).map_or_else(|| "-".to_owned(), |value| cell(path, value));
+    out.push_str(&match trace.get("watched_ms").and_then(Value::as_u64) {
+        Some(0) => format!("counted from now on: ask again, within {}\n", text("/watched_on_s")),
+        _ => format!("counted for {}, since {}\n", text("/watched_ms"), since(trace)),
+    });
+    let steps: Vec<Value> = rows("steps").iter().map(step_row).collect();
+    render_table(&steps, STEPS, usize::MAX, &mut out);
+    out.push('\n');
     for (name, title, columns) in [
+        ("publishers", "WHO PUBLISHED IT", PUBLISHERS),
+        ("series", "READINGS ON FLASH", SERIES),
+        ("malformed", "LOOKED LIKE JSON AND WAS NONE", MALFORMED),
         ("takers", "WHO GETS IT", TAKERS),
         ("denials", "DENIED", DENIALS),
         ("refused_logins", "LOGINS REFUSED", DENIALS),

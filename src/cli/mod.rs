@@ -327,6 +327,7 @@ mod tests {
             method: "GET",
             target: "/api/v1/queues/a%2Fb/messages?kind=session&limit=3".to_owned(),
             show: Show::Raw,
+            watch: false,
         };
         assert_eq!(
             parsed("gatewayd queue peek a/b --kind session --limit 3 --json"),
@@ -336,6 +337,7 @@ mod tests {
             method: "DELETE",
             target: "/api/v1/clients/plc%207".to_owned(),
             show: Show::Count("ended", "ended # connections"),
+            watch: false,
         };
         let arguments = ["gatewayd", "client", "kick", "plc 7"].map(OsString::from);
         assert_eq!(parse(arguments), Invocation::Ask { config: None, request });

@@ -42,7 +42,8 @@ pub(super) fn request(operation: Operation, matches: &ArgMatches) -> Option<Requ
         Operation::Trace => {
             let topic = text("TOPIC").unwrap_or_default();
             let show = if raw { Show::Raw } else { Show::Trace };
-            Request::new(operation, &[], &[("topic", topic)], show)
+            let watch = matches.get_flag("watch");
+            Request { watch, ..Request::new(operation, &[], &[("topic", topic)], show) }
         }
         Operation::Clients => Request::new(operation, &[], &[], list(CLIENT_COLUMNS)),
         Operation::KickClient => {

@@ -159,10 +159,11 @@ pub(super) static VERBS: &[Verb] = &[
     },
     Verb {
         name: "trace",
-        summary: "Say where messages of a topic go, what was denied or lost, and what to change",
+        summary: "Say where messages of a topic go, step by step with counts and examples, and what to change",
         arguments: &[
             Argument { name: "TOPIC", kind: Kind::Word, summary: "Topic name, without wildcards" },
             JSON,
+            Argument { name: "watch", kind: Kind::Flag, summary: "Show it again every two seconds" },
         ],
         asks: Some(Operation::Trace),
         ..VERB

@@ -135,6 +135,7 @@ impl Gateway {
         };
         if delivered {
             self.tally.sent_amqp += 1;
+            self.trace_delivered(now, delivery);
             self.mark_dirty(now, delivery.connection);
         } else if delivery.tag != 0 {
             let back = std::iter::once((delivery.queue, delivery.tag));
@@ -173,6 +174,9 @@ impl Gateway {
         let done = act(connection, &mut context);
         let after = context.broker.published();
         self.tally.count_received(Tally::AMQP, published, after);
+        if after != published {
+            self.trace_publisher(now, id);
+        }
         Some(done)
     }
 }

@@ -44,6 +44,7 @@ use readings::Readings;
 pub use readings::SeriesRequest;
 use system_topics::SystemTopics;
 pub use tally::{PROTOCOLS, Tally};
+pub use trace::add_series;
 
 use crate::auth::{Acl, Challenge, Denied, Users};
 use crate::broker::{Broker, Event, RecoverySummary};
@@ -532,16 +533,17 @@ impl Gateway {
             // The right may have been narrower than the subscription: the copy is not for this client.
             let address = &delivery.held.message.address;
             self.tally.denials.note(now.wall, Denied::Deliver, connection.identity(), address);
-            self.broker.withdraw(now, delivery.queue, delivery.tag);
+            self.withdraw(now, delivery);
             return;
         }
         let properties = interop::mqtt5_properties;
         if !connection.deliver(delivery, Delivering { now, broker: &self.broker, properties }) {
             // Another protocol's address that is no topic name, or more than the client takes.
-            self.broker.withdraw(now, delivery.queue, delivery.tag);
+            self.withdraw(now, delivery);
             return;
         }
         self.tally.sent_mqtt += 1;
+        self.trace_delivered(now, delivery);
         self.mark_dirty(now, delivery.connection);
     }
 

@@ -90,6 +90,9 @@ impl Gateway {
         let done = act(connection, &mut context);
         let after = context.broker.published();
         self.tally.count_received(Tally::MQTT, published, after);
+        if after != published {
+            self.trace_publisher(now, id);
+        }
         Some(done)
     }
 }

@@ -98,6 +98,7 @@ impl Gateway {
         };
         let routed = self.broker.publish(now, message);
         self.tally.count_received(Tally::HTTP, 0, 1);
+        self.broker.name_publisher(now, "http", publish.user_name, "");
         if routed.refused {
             self.drain(now);
             return Err(PublishRefused::QueueFull);

@@ -191,12 +191,17 @@ impl Gateway {
         let (names, recovered) = (&self.readings.names, &self.readings.recovered);
         let mut earlier_estimates = false;
         let mut fresh = Vec::new();
+        let traced = self.broker.watched();
+        let mut parsed = Vec::new();
         self.broker.take_readings(|index, sequence, held| {
             let Some(collection) = names.get(&index) else { return };
             if fresh.last() != Some(&index) {
                 fresh.push(index);
             }
             let message = &held.message;
+            if traced.contains(&message.address) {
+                parsed.push((Arc::clone(collection), message.clone()));
+            }
             let is_earlier = recovered.get(&index).is_some_and(|first| sequence < *first);
             let by = if is_earlier { EstimatedBy::EarlierStart } else { EstimatedBy::ThisStart };
             let estimated = (!message.received_trusted).then_some(by);
@@ -210,6 +215,7 @@ impl Gateway {
                 payload: message.body.clone(),
             }));
         });
+        self.trace_parsed(now, &parsed);
         // Which start's they are is known now, and would not be after another.
         self.readings.wanted |= earlier_estimates;
         // Also of one whose new reading was dropped at once, with all before it.

@@ -68,10 +68,6 @@ pub fn respond(gateway: &mut Gateway, now: Now, call: &Call) -> Option<Response>
         Operation::Clients => gateway.clients(),
         Operation::Losses => gateway.losses(),
         Operation::Denials => gateway.denials(),
-        Operation::Trace => match gateway.trace(now, call.parameter("topic").unwrap_or_default()) {
-            Ok(shown) => shown,
-            Err(why) => return Some(Response::error(400, &why)),
-        },
         Operation::PeekQueue => {
             let limit = call.integer("limit").unwrap_or(10);
             let kind = call.parameter("kind");
@@ -86,6 +82,7 @@ pub fn respond(gateway: &mut Gateway, now: Now, call: &Call) -> Option<Response>
         },
         Operation::Description => openapi::description(),
         Operation::Status
+        | Operation::Trace
         | Operation::Metrics
         | Operation::PurgeQueue
         | Operation::Reload

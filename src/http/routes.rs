@@ -235,7 +235,7 @@ pub static ROUTES: [Route; 21] = [
         path: "/api/v1/trace",
         access: Access::Operator,
         name: "trace",
-        summary: "Where messages of a topic go, what of them was denied or lost, and what to change",
+        summary: "Where messages of a topic go: counts and the last example of each step since it was first asked, and what to change",
         parameters: &[Parameter {
             name: "topic",
             kind: Kind::Text,

@@ -129,7 +129,8 @@ pub fn origin_of(routes: &[Route], collection: &str, topic: &str) -> Origin {
 }
 
 /// Why a payload that looks like a document is none: a name for the count, and a text.
-fn fault(payload: &[u8]) -> Option<(&'static str, String)> {
+#[must_use]
+pub fn fault(payload: &[u8]) -> Option<(&'static str, String)> {
     match Payload::of(payload) {
         Payload::Text(_, Some(why)) => {
             let name = match why {

@@ -7,5 +7,5 @@ pub mod collector;
 pub mod overview;
 pub mod route;
 
-pub use collector::{Collector, Lane, Taken};
+pub use collector::{Collector, Lane, Taken, fault};
 pub use route::{Durability, Route};

@@ -19,7 +19,7 @@ use super::collections as collections_life;
 use super::core::Core;
 use super::process;
 use super::series_thread::Piece;
-use crate::gateway::{DirectPublish, PublishRefused};
+use crate::gateway::{self, DirectPublish, PublishRefused};
 use crate::http::collections::{self, Asked};
 use crate::http::routes::{Call, Operation};
 use crate::http::{self, Response, metrics};
@@ -49,6 +49,7 @@ pub(super) async fn answer(
         Operation::Reload => whole(reload(core).await),
         Operation::Metrics => whole(show_metrics(core, call).await),
         Operation::Status => whole(status(core).await),
+        Operation::Trace => whole(trace(core, call).await),
         _ => {
             let (method, path) = (request.method().as_str(), request.uri().path());
             match collections::ask(now, method, path, request.uri().query().unwrap_or_default()) {
@@ -153,6 +154,25 @@ async fn status(core: &Rc<Core>) -> Response {
     if let Value::Object(members) = &mut shown {
         members.insert("collections".to_owned(), collections);
     }
+    Response::json(200, &shown)
+}
+
+async fn trace(core: &Rc<Core>, call: &Call) -> Response {
+    let now = core.clock.get().now();
+    let traced = core.gateway.borrow_mut().trace(now, call.parameter("topic").unwrap_or_default());
+    let mut shown = match traced {
+        Ok(shown) => shown,
+        Err(why) => return Response::error(400, &why),
+    };
+    let takers = shown.get("takers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let collections = takers.iter().filter(|taker| taker.get("kind") == Some(&json!("collection")));
+    let names: Vec<String> =
+        collections.filter_map(|taker| taker.get("name")?.as_str().map(str::to_owned)).collect();
+    let mut overviews = Vec::new();
+    for name in names {
+        overviews.extend(core.series.overview(Some(name)).await);
+    }
+    gateway::add_series(&mut shown, &overviews);
     Response::json(200, &shown)
 }
 

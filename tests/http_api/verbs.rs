@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
 use crate::publish;
-use crate::tool::subscribe;
+use crate::tool::{Tool, subscribe};
 
 /// Exit status, standard output and standard error of a verb.
 fn run(daemon: &Daemon, arguments: &[&str]) -> (i32, String, String) {
@@ -134,13 +134,93 @@ fn a_topic_is_traced() {
         assert!(out.contains(expected), "{expected:?} is not in\n{out}");
     }
     let (_, out, _) = run(&daemon, &["trace", "nobody/wants/it"]);
-    assert!(out.starts_with("! no session, queue or route wants this topic"), "{out}");
-    // A reading has its collection.
-    let (_, out, _) = run(&daemon, &["trace", "sensors/a", "--json"]);
-    let trace: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(trace["takers"][0]["kind"], json!("collection"));
+    assert!(out.starts_with("counted from now on"), "{out}");
+    assert!(out.contains("! no session, queue or route wants this topic"), "{out}");
     let (code, _, err) = run(&daemon, &["trace", "plant/#"]);
     assert!(code == 1 && err.starts_with("topic: "), "{err}");
+}
+
+/// The trace of a topic, and a step of it: how many came through, and how many ended there.
+fn trace(daemon: &Daemon, topic: &str) -> Value {
+    let (code, out, err) = run(daemon, &["trace", topic, "--json"]);
+    assert_eq!(code, 0, "{err}");
+    serde_json::from_str(&out).unwrap()
+}
+
+fn step(trace: &Value, name: &str) -> Value {
+    let steps = trace["steps"].as_array().unwrap();
+    steps.iter().find(|step| step["step"] == json!(name)).unwrap_or_else(|| panic!("{trace}")).clone()
+}
+
+fn counts(trace: &Value, name: &str) -> (Value, Value) {
+    let step = step(trace, name);
+    (step["count"].clone(), step["failed"].clone())
+}
+
+#[test]
+fn each_step_of_a_reading_is_counted_with_its_last_example() {
+    let settings = "[queue.session]\nmessages_max = 2\n[ingest.r]\ntopics = [\"s/#\"]\ncollection = \"r\"\n";
+    let daemon = Daemon::started("verb-trace-steps", settings);
+    // What came before anybody asked is told, where something still knows of it.
+    publish(&daemon, "topic=s/a", "{broken");
+    subscribe(&daemon, &["-i", "away", "-c", "-q", "1", "-t", "s/+", "-E"]);
+    let reader = subscribe(&daemon, &["-i", "here", "-q", "1", "-t", "s/a"]);
+    let first = trace(&daemon, "s/a");
+    assert_eq!(counts(&first, "allowed"), (json!(0), json!(0)));
+    assert_eq!(first["malformed"][0]["payload"], json!("{broken"));
+    for payload in ["1", "{\"v\":2}", "{\"v\":nan}"] {
+        let arguments = ["-i", "plc-7", "-q", "1", "-t", "s/a", "-m", payload];
+        Tool::mosquitto(&daemon, "mosquitto_pub", &arguments).succeed();
+    }
+    publish(&daemon, "topic=s/a", "4");
+    publish(&daemon, "topic=s/other", "5");
+    let start = Instant::now();
+    let seen = loop {
+        let seen = trace(&daemon, "s/a");
+        if step(&seen, "acknowledged")["count"] == json!(4) {
+            break seen;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{seen}\n{}", reader.output());
+    };
+    for (name, count, failed) in [
+        ("allowed", json!(4), json!(0)),
+        ("matched", json!(4), json!(0)),
+        ("parsed", json!(3), json!(1)),
+        ("queued", json!(8), json!(0)),
+        ("dropped", Value::Null, json!(3)),
+        ("delivered", json!(4), json!(0)),
+        ("acknowledged", json!(4), json!(0)),
+    ] {
+        assert_eq!(counts(&seen, name), (count, failed), "{name} of {seen}");
+    }
+    let parsed = step(&seen, "parsed");
+    assert_eq!(parsed["last"]["payload"], json!("{\"v\":nan}"));
+    assert_eq!(parsed["last"]["why"], json!("not JSON at byte 5"));
+    let dropped = step(&seen, "dropped");
+    assert_eq!((&dropped["last"]["name"], &dropped["last"]["why"]), (&json!("away"), &json!("queue_bound")));
+    assert_eq!(dropped["key"], json!("queue.*"));
+    assert_eq!(step(&seen, "delivered")["last"]["name"], json!("here"));
+    let publishers: Vec<_> = seen["publishers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| (p["client_identifier"].clone(), p["count"].clone()))
+        .collect();
+    assert_eq!(publishers, [(json!("plc-7"), json!(3)), (json!(""), json!(1))]);
+    // A deletion has everything flushed first: then the readings are on flash, with the one from before.
+    assert_eq!(run(&daemon, &["delete", "r", "--topic", "nobody"]).0, 0);
+    let stored = trace(&daemon, "s/a");
+    assert_eq!(step(&stored, "stored")["count"], json!(5));
+    assert_eq!(stored["series"][0]["readings"], json!(5));
+    let (_, out, _) = run(&daemon, &["trace", "s/a"]);
+    assert!(out.starts_with("counted for ") && out.contains("\nparsed "), "{out}");
+    // Nobody wants it: it is told where it ended.
+    trace(&daemon, "nobody");
+    publish(&daemon, "topic=nobody", "x");
+    let unwanted = trace(&daemon, "nobody");
+    assert_eq!(counts(&unwanted, "matched"), (json!(0), json!(1)));
+    assert_eq!(step(&unwanted, "matched")["last"]["payload"], json!("x"));
+    assert_eq!(step(&unwanted, "parsed")["count"], Value::Null);
 }
 
 #[test]
