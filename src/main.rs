@@ -165,12 +165,12 @@ fn control_socket(config: &Config) -> PathBuf {
 fn doctor(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
     let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
     let socket = control_socket(&loaded);
-    let status = match net::client::get(&socket, "/api/v1/status") {
+    let ask = |path: &str| match net::client::get(&socket, path) {
         Ok((200, body)) => Ok(serde_json::from_str(&body).unwrap_or_default()),
         Ok((status, body)) => Err(format!("it answered {status}: {}", body.trim_end())),
         Err(error) => Err(format!("none answers on {}: {error}; is it running?", socket.display())),
     };
-    cli::doctor(&loaded, status, io)
+    cli::doctor(&loaded, net::Clock::start().now(), &ask, io)
 }
 
 /// Shows something again and again, until it is interrupted or nobody reads.

@@ -15,6 +15,8 @@ mod tool;
 mod authority;
 #[path = "security/certificates.rs"]
 mod certificates;
+#[path = "security/doctor.rs"]
+mod doctor;
 #[path = "security/logins.rs"]
 mod logins;
 #[path = "security/reload.rs"]

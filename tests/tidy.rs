@@ -45,7 +45,7 @@ const EDGES: [(&str, &[&str]); 17] = [
         ],
     ),
     ("http", &["auth", "broker", "gateway", "ingest", "series"]),
-    ("cli", &["auth", "config", "http::collections", "http::routes", "ingest", "series", "settings"]),
+    ("cli", &["auth", "config", "http::collections", "http::routes", "ingest", "series", "settings", "tls"]),
     (
         "net",
         &[

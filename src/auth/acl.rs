@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 
 use super::resource::{Resource, ResourceRules, Right};
-use super::rule::{Access, Level, Part, Tree, covers, for_client, overlap, parse_filter};
+use super::rule::{Access, Level, Met, Part, Tree, covers, for_client, overlap, parse_filter};
 use super::{LineError, LineProblem, lines};
 
 /// Who asks. The user name is one whose password was checked, or none.
@@ -54,8 +54,38 @@ struct RuleSet {
     /// For topics.
     tree: Tree,
     /// For filters: SUBSCRIBE is rare.
-    list: Vec<(Vec<Level>, Access)>,
+    list: Vec<Line>,
     resources: ResourceRules,
+}
+
+/// A rule about topics as it stands in the file.
+#[derive(Clone, Debug)]
+struct Line {
+    number: usize,
+    filter: Vec<Level>,
+    access: Access,
+    /// By a subscription.
+    met: Met,
+}
+
+/// For whom a line is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Whose<'a> {
+    /// Clients without a user name.
+    Nameless,
+    User(&'a str),
+    /// A pattern.
+    Everybody,
+}
+
+/// A line of the file that gives or takes something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct AclLine<'a> {
+    /// Counted from 1.
+    pub number: usize,
+    pub whose: Whose<'a>,
+    /// Something was asked since the file was read that this line is about.
+    pub met: bool,
 }
 
 /// What a set of rules says.
@@ -82,11 +112,23 @@ impl Acl {
         let mut user: Option<String> = None;
         let mut errors = Vec::new();
         for (number, line) in lines(file).map_err(|error| vec![error])? {
-            if let Err((column, problem)) = parse_line(line, &mut user, &mut rules) {
+            if let Err((column, problem)) = parse_line((number, line), &mut user, &mut rules) {
                 errors.push(LineError { line: number, column, problem });
             }
         }
         if errors.is_empty() { Ok(Self { rules: Some(rules) }) } else { Err(errors) }
+    }
+
+    /// The lines that give or take something, in their order.
+    #[must_use]
+    pub fn lines(&self) -> Vec<AclLine<'_>> {
+        let Some(rules) = &self.rules else { return Vec::new() };
+        let of_users = rules.users.iter().map(|(name, set)| (Whose::User(name), set));
+        let others = [(Whose::Nameless, &rules.anonymous), (Whose::Everybody, &rules.patterns)];
+        let mut lines: Vec<AclLine<'_>> =
+            of_users.chain(others).flat_map(|(whose, set)| set.lines(whose)).collect();
+        lines.sort_unstable();
+        lines
     }
 
     /// Whether `client` may publish to `topic`.
@@ -159,7 +201,7 @@ impl Rules {
         })
     }
 
-    fn add_pattern(&mut self, filter: Vec<Level>, access: Access) {
+    fn add_pattern(&mut self, number: usize, filter: Vec<Level>, access: Access) {
         if access == Access::DENY {
             let uses = |wanted: &Part| {
                 filter.iter().any(|level| matches!(level, Level::Client(parts) if parts.contains(wanted)))
@@ -167,14 +209,23 @@ impl Rules {
             self.denies_client_identifier |= uses(&Part::ClientIdentifier);
             self.denies_username |= uses(&Part::Username);
         }
-        self.patterns.add(filter, access);
+        self.patterns.add(number, filter, access);
     }
 }
 
 impl RuleSet {
-    fn add(&mut self, filter: Vec<Level>, access: Access) {
+    fn add(&mut self, number: usize, filter: Vec<Level>, access: Access) {
         self.tree.insert(&filter, access);
-        self.list.push((filter, access));
+        self.list.push(Line { number, filter, access, met: Met::default() });
+    }
+
+    fn lines<'a>(&'a self, whose: Whose<'a>) -> impl Iterator<Item = AclLine<'a>> {
+        let topics = self.list.iter().map(move |line| {
+            let met = line.met.is_noted() || self.tree.was_met(&line.filter);
+            AclLine { number: line.number, whose, met }
+        });
+        let resources = self.resources.lines().map(move |(number, met)| AclLine { number, whose, met });
+        topics.chain(resources)
     }
 
     fn verdict(&self, client: Identity<'_>, topic: &str, access: Access) -> Verdict {
@@ -192,21 +243,29 @@ impl RuleSet {
     /// `deny` covers that rule.
     fn verdict_on_filter(&self, client: Identity<'_>, filter: &[Level]) -> Verdict {
         let resolved = |wanted: Access| {
-            let rules = self.list.iter().filter(move |(_, access)| access.includes(wanted));
-            rules.filter_map(move |(rule, _)| for_client(rule, client))
+            let rules = self.list.iter().filter(move |line| line.access.includes(wanted));
+            rules.filter_map(move |line| Some((&line.met, for_client(&line.filter, client)?)))
         };
-        let denied: Vec<Vec<Level>> = resolved(Access::DENY).collect();
-        if denied.iter().any(|deny| covers(deny, filter)) {
+        let denied: Vec<(&Met, Vec<Level>)> = resolved(Access::DENY).collect();
+        if let Some((met, _)) = denied.iter().find(|(_, deny)| covers(deny, filter)) {
+            met.note();
             return Verdict::Refuse;
         }
-        let is_given = resolved(Access::READ)
-            .any(|rule| overlap(&rule, filter) && !denied.iter().any(|deny| covers(deny, &rule)));
+        let mut is_given = false;
+        for (met, rule) in resolved(Access::READ).filter(|(_, rule)| overlap(rule, filter)) {
+            met.note();
+            is_given |= !denied.iter().any(|(_, deny)| covers(deny, &rule));
+        }
         if is_given { Verdict::Allow } else { Verdict::Silent }
     }
 }
 
 /// Reads one line into `rules`. An error comes with its column.
-fn parse_line(line: &str, user: &mut Option<String>, rules: &mut Rules) -> Result<(), (usize, LineProblem)> {
+fn parse_line(
+    (number, line): (usize, &str),
+    user: &mut Option<String>,
+    rules: &mut Rules,
+) -> Result<(), (usize, LineProblem)> {
     if line.starts_with('#') {
         return Ok(());
     }
@@ -230,9 +289,9 @@ fn parse_line(line: &str, user: &mut Option<String>, rules: &mut Rules) -> Resul
                 (column(text).saturating_add(at).saturating_sub(1), LineProblem::BadFilter(reason))
             })?;
             match (word, user) {
-                ("pattern", _) => rules.add_pattern(filter, access),
-                (_, None) => rules.anonymous.add(filter, access),
-                (_, Some(user)) => rules.users.entry(user.clone()).or_default().add(filter, access),
+                ("pattern", _) => rules.add_pattern(number, filter, access),
+                (_, None) => rules.anonymous.add(number, filter, access),
+                (_, Some(user)) => rules.users.entry(user.clone()).or_default().add(number, filter, access),
             }
             Ok(())
         }
@@ -242,7 +301,7 @@ fn parse_line(line: &str, user: &mut Option<String>, rules: &mut Rules) -> Resul
                 None => &mut rules.anonymous,
                 Some(user) => rules.users.entry(user.clone()).or_default(),
             };
-            set.resources.add(resource, rest).map_err(|(part, problem)| (column(part), problem))
+            set.resources.add(number, resource, rest).map_err(|(part, problem)| (column(part), problem))
         }
         _ => Err((column(word), LineProblem::UnknownWord(word.to_owned()))),
     }
@@ -428,6 +487,32 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_line_that_was_met_is_known() {
+        let acl =
+            acl("topic read news/#\n# comment\nuser ada\ntopic write in/+\ntopic in/9\ntopic read out/#\n\
+             queue read tasks*\nexchange write x\npattern read mine/%c/+\npattern deny secret/#\n");
+        let met = |acl: &Acl| -> Vec<usize> {
+            acl.lines().into_iter().filter(|line| line.met).map(|line| line.number).collect()
+        };
+        let numbers: Vec<usize> = acl.lines().iter().map(|line| line.number).collect();
+        assert_eq!(numbers, [1, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(acl.lines()[1].whose, Whose::User("ada"));
+        assert_eq!(met(&acl), Vec::<usize>::new());
+        assert!(acl.may_publish(ADA, "in/1") && !acl.may_publish(ADA, "else"));
+        assert_eq!(met(&acl), [4]);
+        assert!(
+            acl.may_subscribe(ADA, "out/a/b") && acl.may_use(ADA, Resource::Queue, Right::Read, "tasks.1")
+        );
+        assert!(acl.may_read(ADA, "mine/c1/x") && acl.may_read(ANYONE, "news"));
+        assert_eq!(met(&acl), [1, 4, 6, 7, 9]);
+        assert!(acl.may_publish(ADA, "in/9"));
+        // Of a clone it is known, too: the file is the same.
+        assert_eq!(met(&acl.clone()), [1, 4, 5, 6, 7, 9]);
+        assert!(!acl.may_read(ADA, "secret/a"));
+        assert_eq!(met(&acl), [1, 4, 5, 6, 7, 9, 10]);
     }
 
     #[test]

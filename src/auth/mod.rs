@@ -14,7 +14,7 @@ mod users;
 
 use std::fmt;
 
-pub use acl::{Acl, Identity};
+pub use acl::{Acl, AclLine, Identity, Whose};
 pub use denials::{Denial, Denials, Denied};
 pub use password_file::{PasswordFile, check_user_name, replace_private};
 pub use password_hash::{ITERATIONS_DEFAULT, PasswordHash, SALT_BYTES, hash_password};

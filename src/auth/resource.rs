@@ -13,6 +13,7 @@
 
 use super::LineProblem;
 use super::acl::{BLANKS, take_word};
+use super::rule::Met;
 
 /// What a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +62,8 @@ struct Rule {
     rights: u8,
     /// With `*` for any text.
     name: Box<str>,
+    number: usize,
+    met: Met,
 }
 
 /// The rules of one user.
@@ -69,7 +72,12 @@ pub(super) struct ResourceRules(Vec<Rule>);
 
 impl ResourceRules {
     /// Adds the line whose first word names `resource`. An error comes with the part of the line that it is about.
-    pub fn add<'l>(&mut self, resource: Resource, rest: &'l str) -> Result<(), (&'l str, LineProblem)> {
+    pub fn add<'l>(
+        &mut self,
+        number: usize,
+        resource: Resource,
+        rest: &'l str,
+    ) -> Result<(), (&'l str, LineProblem)> {
         let missing = match resource {
             Resource::Queue => "the name of the queue",
             Resource::Exchange => "the name of the exchange",
@@ -81,14 +89,21 @@ impl ResourceRules {
             None if name.is_empty() => (ALL, first),
             None => return Err((first, LineProblem::UnknownRight(first.to_owned()))),
         };
-        self.0.push(Rule { resource, rights, name: name.trim_end_matches(BLANKS).into() });
+        let name = name.trim_end_matches(BLANKS).into();
+        self.0.push(Rule { resource, rights, name, number, met: Met::default() });
         Ok(())
+    }
+
+    /// The numbers of the lines, and whether something was asked that each is about.
+    pub fn lines(&self) -> impl Iterator<Item = (usize, bool)> {
+        self.0.iter().map(|rule| (rule.number, rule.met.is_noted()))
     }
 
     /// Whether the right is given.
     pub fn allow(&self, resource: Resource, right: Right, name: &str) -> bool {
         let mut allowed = false;
         for rule in self.0.iter().filter(|rule| rule.resource == resource && matches(&rule.name, name)) {
+            rule.met.note();
             if rule.rights & DENY != 0 {
                 return false;
             }
@@ -152,7 +167,7 @@ mod tests {
     fn a_right_is_given_by_name_and_a_deny_takes_it() {
         let mut rules = ResourceRules::default();
         for line in ["configure|read tasks.*", "write tasks.in", "deny tasks.secret", "own"] {
-            rules.add(Resource::Queue, line).expect("a good line");
+            rules.add(1, Resource::Queue, line).expect("a good line");
         }
         let queue = |right, name| rules.allow(Resource::Queue, right, name);
         assert!(queue(Right::Read, "tasks.a") && queue(Right::Configure, "tasks.a"));
@@ -162,7 +177,7 @@ mod tests {
         );
         assert!(!rules.allow(Resource::Exchange, Right::Read, "tasks.a"));
         for bad in ["", "read", "fly q", "read|fly q"] {
-            assert!(rules.add(Resource::Queue, bad).is_err(), "{bad}");
+            assert!(rules.add(1, Resource::Queue, bad).is_err(), "{bad}");
         }
     }
 }

@@ -5,6 +5,8 @@
 //! is no wildcard and no border (CVE-2017-7650).
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::acl::Identity;
 use crate::limits::{TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX};
 
@@ -24,6 +26,29 @@ impl Access {
 
     fn add(&mut self, other: Self) {
         self.0 |= other.0;
+    }
+}
+
+/// Whether a rule was ever met. Noted through a shared reference: whoever asks for a right only looks.
+#[derive(Debug, Default)]
+pub(super) struct Met(AtomicBool);
+
+impl Met {
+    pub fn note(&self) {
+        // Looking is cheaper than writing for those who share it.
+        if !self.is_noted() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Clone for Met {
+    fn clone(&self) -> Self {
+        Self(AtomicBool::new(self.is_noted()))
     }
 }
 
@@ -231,6 +256,8 @@ pub(super) struct Tree {
     rest: Access,
     /// What a filter that ends here gives.
     end: Access,
+    rest_met: Met,
+    end_met: Met,
 }
 
 impl Tree {
@@ -270,6 +297,22 @@ impl Tree {
         child.insert(below, access);
     }
 
+    /// Whether a topic ever met the rule of this filter.
+    pub fn was_met(&self, filter: &[Level]) -> bool {
+        let Some((level, below)) = filter.split_first() else { return self.end_met.is_noted() };
+        let child = match level {
+            Level::Rest => return self.rest_met.is_noted(),
+            Level::One => self.one.as_deref(),
+            Level::Literal(text) => {
+                self.literals.iter().find(|(known, _)| known == text).map(|(_, child)| child)
+            }
+            Level::Client(parts) => {
+                self.clients.iter().find(|(known, _)| known == parts).map(|(_, child)| child)
+            }
+        };
+        child.is_some_and(|child| child.was_met(below))
+    }
+
     /// All that the rules that match `topic` give together.
     pub fn access(&self, topic: &str, client: Identity<'_>) -> Access {
         let mut access = Access::default();
@@ -281,7 +324,9 @@ impl Tree {
     /// [`TOPIC_LEVELS_MAX`].
     fn gather(&self, rest: Option<&str>, is_first: bool, client: Identity<'_>, access: &mut Access) {
         let Some(rest) = rest else {
+            self.end_met.note();
             access.add(self.end);
+            self.rest_met.note();
             access.add(self.rest);
             return;
         };
@@ -290,6 +335,7 @@ impl Tree {
             None => (rest, None),
         };
         if !(is_first && level.starts_with('$')) {
+            self.rest_met.note();
             access.add(self.rest);
             if let Some(one) = &self.one {
                 one.gather(below, false, client, access);

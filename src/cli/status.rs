@@ -59,6 +59,17 @@ pub fn render_status(status: &Value) -> String {
         })
         .collect();
     line("listeners", if listeners.is_empty() { "none".to_owned() } else { listeners.join(", ") });
+    let certificates = at("/certificates").and_then(Value::as_array).into_iter().flatten();
+    let certificates: Vec<String> = certificates
+        .map(|certificate| {
+            let days = certificate.get("days_left").and_then(Value::as_i64).unwrap_or(0);
+            let name = certificate.get("name").map_or_else(String::new, |name| cell("name", name));
+            if days < 0 { format!("{name} has ended") } else { format!("{name} ends in {days} days") }
+        })
+        .collect();
+    if !certificates.is_empty() {
+        line("certificates", certificates.join(", "));
+    }
     line(
         "connections",
         format!(

@@ -116,7 +116,7 @@ pub(super) static VERBS: &[Verb] = &[
     },
     Verb {
         name: "doctor",
-        summary: "Say what is wrong, or soon will be, and what to do: disk, file modes, routes, rights, losses",
+        summary: "Say what is wrong, or soon will be, and what to do: clock, disk, write rate, certificates, file modes, routes, rights, losses",
         asks: Some(Operation::Status),
         ..VERB
     },

@@ -1,10 +1,12 @@
 //! The gateway's figures as values: what `status`, metrics and `$SYS` are made of.
 
+use std::collections::BTreeMap;
+
 use super::readings::Readings;
 use super::{Gateway, GatewayCounters, Tally};
 use crate::broker::{BrokerStatus, QueueKind, QueueStatus, RecoverySummary};
 use crate::store::batch::Persisted;
-use crate::time::Now;
+use crate::time::{Now, Wall};
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -57,6 +59,26 @@ pub struct ListenerFacts {
     pub kind: &'static str,
     pub address: String,
     pub tls: bool,
+    /// What it shows of itself.
+    pub certificate: Option<CertificateFacts>,
+}
+
+/// A certificate of the gateway's own.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CertificateFacts {
+    /// Of its `[tls.*]` table.
+    pub name: String,
+    pub not_before: Wall,
+    pub not_after: Wall,
+}
+
+impl CertificateFacts {
+    /// Whole days until it ends; below zero when it has ended.
+    #[must_use]
+    pub fn days_left(&self, now: Wall) -> i64 {
+        let left_ms = i128::from(self.not_after.0) - i128::from(now.0);
+        i64::try_from(left_ms.div_euclid(i128::from(DAY_MS))).unwrap_or(i64::MAX)
+    }
 }
 
 /// What only the driver knows.
@@ -122,6 +144,13 @@ impl Gateway {
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.store.condition == StoreCondition::Working
+    }
+
+    /// The gateway's own certificates that are in use, by the names of their tables.
+    #[must_use]
+    pub fn certificates(&self) -> BTreeMap<&str, &CertificateFacts> {
+        let shown = self.facts.listeners.iter().filter_map(|listener| listener.certificate.as_ref());
+        shown.map(|certificate| (certificate.name.as_str(), certificate)).collect()
     }
 
     /// All figures.
@@ -214,10 +243,18 @@ pub fn full_in_s(queue: &QueueStatus, now: Now) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::ids::BatchNumber;
-    use crate::time::{Mono, Wall};
+    use crate::time::Mono;
 
     fn at(wall_ms: u64) -> Now {
         Now { mono: Mono(0), wall: Wall(wall_ms), wall_trusted: true }
+    }
+
+    #[test]
+    fn a_certificate_that_ends_today_has_no_whole_day_left() {
+        let certificate = CertificateFacts { not_after: Wall(10 * DAY_MS), ..CertificateFacts::default() };
+        for (now, days) in [(0, 10), (9 * DAY_MS, 1), (9 * DAY_MS + 1, 0), (10 * DAY_MS + 1, -1)] {
+            assert_eq!(certificate.days_left(Wall(now)), days, "{now}");
+        }
     }
 
     #[test]

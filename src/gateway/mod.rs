@@ -33,7 +33,8 @@ use deadlines::Deadlines;
 pub use endpoint::End;
 use endpoint::ProtocolEndpoint;
 pub use figures::{
-    ClassFigures, Facts, Figures, ListenerFacts, StoreCondition, StoreFigures, age_ms, fill, full_in_s,
+    CertificateFacts, ClassFigures, Facts, Figures, ListenerFacts, StoreCondition, StoreFigures, age_ms,
+    fill, full_in_s,
 };
 use logins::Logins;
 pub use logins::{LoginCheck, LoginPolicy};

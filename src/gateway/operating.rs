@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::{Gateway, Ticket};
-use crate::auth::Denial;
+use crate::auth::{Acl, Denial};
 use crate::broker::QueueKind;
 use crate::time::Now;
 
@@ -74,6 +74,16 @@ impl Gateway {
     #[must_use]
     pub fn denials(&self) -> Value {
         Value::Array(self.denials_where(|_| true))
+    }
+
+    /// The lines of the ACL file that nothing was asked about since it was read, by number; `None` without a file.
+    #[must_use]
+    pub fn acl_lines(&self) -> Value {
+        let lines = self.acl.as_ref().map(Acl::lines);
+        let unmet = lines
+            .as_ref()
+            .map(|lines| lines.iter().filter(|line| !line.met).map(|line| line.number).collect::<Vec<_>>());
+        json!({ "lines": lines.map(|lines| lines.len()), "unmet": unmet })
     }
 
     /// Some of that.

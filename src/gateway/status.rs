@@ -10,6 +10,8 @@ use crate::time::Now;
 
 /// Queues that `status` names: the fullest.
 const FULLEST: usize = 5;
+/// From here on a certificate's end is worth a warning.
+const CERTIFICATE_WARNING_DAYS: i64 = 30;
 /// From here on a queue is worth a warning.
 const FILL_WARNING: f64 = 0.8;
 
@@ -32,6 +34,7 @@ impl Gateway {
             "clock": { "trusted": now.wall_trusted, "now_ms": now.wall.0 },
             "recovery": recovery_json(&figures),
             "listeners": listeners_json(&figures),
+            "certificates": self.certificates_json(now),
             "connections": connections_json(&figures),
             "traffic": traffic_json(&figures),
             "denied": denied_json(&figures),
@@ -73,6 +76,16 @@ impl Gateway {
         if !figures.now.wall_trusted {
             warnings.push("the clock is not trusted: times are estimates".to_owned());
         }
+        for (name, certificate) in self.certificates() {
+            let days = certificate.days_left(figures.now.wall);
+            if !figures.now.wall_trusted || days > CERTIFICATE_WARNING_DAYS {
+                continue;
+            }
+            warnings.push(match days {
+                ..0 => format!("certificate {name} has ended: clients refuse it"),
+                _ => format!("certificate {name} ends in {days} days"),
+            });
+        }
         if figures.broker.flash_overspent {
             warnings.push("the day's flash budget is overspent: commits are spread".to_owned());
         }
@@ -85,6 +98,19 @@ impl Gateway {
             warnings.push(format!("{} {} is {percent} % full, {then}", queue.kind.name(), queue.name));
         }
         warnings
+    }
+
+    fn certificates_json(&self, now: Now) -> Value {
+        let certificates = self.certificates();
+        let shown = certificates.iter().map(|(name, certificate)| {
+            json!({
+                "name": name,
+                "not_before_ms": certificate.not_before.0,
+                "not_after_ms": certificate.not_after.0,
+                "days_left": certificate.days_left(now.wall),
+            })
+        });
+        shown.collect()
     }
 
     /// The queues, the fullest first.

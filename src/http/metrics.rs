@@ -42,6 +42,7 @@ pub const FAMILIES: &[Family] = &[
     Family("gatewayd_uptime_seconds", Gauge, &[], "Time since the start"),
     Family("gatewayd_healthy", Gauge, &[], "1 while flash and collections take what is given to them"),
     Family("gatewayd_clock_trusted", Gauge, &[], "1 while the wall clock is believed"),
+    Family("gatewayd_certificate_expiry_timestamp_seconds", Gauge, &["certificate"], "End of a certificate of the gateway's own, seconds since 1970"),
     Family("gatewayd_messages_received_total", Counter, &["protocol"], "Messages that publishers handed over"),
     Family("gatewayd_messages_sent_total", Counter, &["protocol"], "Copies handed to consumers, repeats included"),
     Family("gatewayd_messages_dropped_total", Counter, &["class", "reason"], "Copies that were dropped, by kind of queue and reason"),
@@ -167,6 +168,7 @@ pub fn render(
     let figures = gateway.figures(now);
     let mut page = Page::default();
     gateway_metrics(&mut page, &figures);
+    certificate_metrics(&mut page, gateway);
     message_metrics(&mut page, &figures);
     flash_metrics(&mut page, &figures);
     class_metrics(&mut page, &gateway.class_figures(now));
@@ -191,6 +193,13 @@ fn gateway_metrics(page: &mut Page, figures: &Figures<'_>) {
     page.family(named!("gatewayd_uptime_seconds")).one(figures.uptime_s);
     page.family(named!("gatewayd_healthy")).one(u8::from(healthy));
     page.family(named!("gatewayd_clock_trusted")).one(u8::from(figures.now.wall_trusted));
+}
+
+fn certificate_metrics(page: &mut Page, gateway: &Gateway) {
+    let mut ends = page.family(named!("gatewayd_certificate_expiry_timestamp_seconds"));
+    for (name, certificate) in gateway.certificates() {
+        ends.with(&[name], certificate.not_after.0 / 1000);
+    }
 }
 
 fn message_metrics(page: &mut Page, figures: &Figures<'_>) {

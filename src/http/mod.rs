@@ -68,6 +68,7 @@ pub fn respond(gateway: &mut Gateway, now: Now, call: &Call) -> Option<Response>
         Operation::Clients => gateway.clients(),
         Operation::Losses => gateway.losses(),
         Operation::Denials => gateway.denials(),
+        Operation::AclLines => gateway.acl_lines(),
         Operation::PeekQueue => {
             let limit = call.integer("limit").unwrap_or(10);
             let kind = call.parameter("kind");

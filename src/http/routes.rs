@@ -20,6 +20,7 @@ pub enum Operation {
     KickClient,
     Losses,
     Denials,
+    AclLines,
     Trace,
     Reload,
     Publish,
@@ -127,7 +128,7 @@ const fn json(operation: Operation, path: &'static str, name: &'static str, summ
 }
 
 /// All routes.
-pub static ROUTES: [Route; 21] = [
+pub static ROUTES: [Route; 22] = [
     Route {
         operation: Operation::Page,
         path: "/",
@@ -229,6 +230,15 @@ pub static ROUTES: [Route; 21] = [
     Route {
         access: Access::Operator,
         ..json(Operation::Denials, "/api/v1/denials", "denials", "What clients were not allowed to do")
+    },
+    Route {
+        access: Access::Operator,
+        ..json(
+            Operation::AclLines,
+            "/api/v1/acl",
+            "aclLines",
+            "Lines of the ACL file that nothing was asked about since it was read",
+        )
     },
     Route {
         operation: Operation::Trace,

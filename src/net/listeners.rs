@@ -26,7 +26,7 @@ use super::layers::Layers;
 use super::stream::Stream;
 use super::tls::{Tls, TlsStream};
 use crate::config::{Bind, ClientCert, Listener, ListenerKind, UsernameFromCert};
-use crate::gateway::{Accept, ListenerFacts, Protocol};
+use crate::gateway::{Accept, CertificateFacts, ListenerFacts, Protocol};
 use crate::settings::Settings;
 use crate::tls::{Certificates, client_name};
 use crate::websocket::Rules;
@@ -199,6 +199,11 @@ impl Listeners {
                 kind: active.listener.kind.name(),
                 address: served.socket.address().unwrap_or_else(|| served.bind.to_string()),
                 tls: active.tls.is_some(),
+                certificate: active.tls.as_ref().map(|tls| CertificateFacts {
+                    name: active.listener.tls.clone().unwrap_or_default(),
+                    not_before: tls.certificates.validity.not_before,
+                    not_after: tls.certificates.validity.not_after,
+                }),
             }
         });
         let mut gateway = core.gateway.borrow_mut();

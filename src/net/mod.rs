@@ -31,6 +31,7 @@ mod tls;
 mod watch;
 mod workers;
 
+pub use clock::Clock;
 pub use daemon::{RunError, run};
 pub use listeners::BindError;
 

@@ -233,9 +233,7 @@ impl Reloader {
             let validity = certificates.validity;
             let left = days(validity.not_after.0) - days(now.wall.0);
             let ended = now.wall >= validity.not_after;
-            // The smallest number of days that it has come down to.
-            let level =
-                if ended { Some(-1) } else { EXPIRY_DAYS.into_iter().rev().find(|days| left <= *days) };
+            let level = if ended { Some(-1) } else { expiry_level(left) };
             let known = warned.get(name).copied();
             match level {
                 Some(level) if known.is_none_or(|known| level < known) => {
@@ -253,6 +251,11 @@ impl Reloader {
             }
         }
     }
+}
+
+/// The smallest number of days that a certificate has come down to; `None` while its end is far.
+fn expiry_level(days_left: i64) -> Option<i64> {
+    EXPIRY_DAYS.into_iter().rev().find(|days| days_left <= *days)
 }
 
 fn days(milliseconds: u64) -> i64 {
@@ -331,4 +334,15 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("log.format", old.log.format != new.log.format),
     ];
     keys.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_at_30_7_and_1_days() {
+        let told: Vec<Option<i64>> = [31, 30, 8, 7, 2, 1, 0].map(expiry_level).to_vec();
+        assert_eq!(told, [None, Some(30), Some(30), Some(7), Some(7), Some(1), Some(1)]);
+    }
 }

@@ -1,5 +1,7 @@
 //! What of a certificate is looked at beside its signatures: the name of its owner, and its time.
 
+use std::net::IpAddr;
+
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
@@ -30,6 +32,24 @@ pub(super) fn validity(der: &[u8]) -> Option<Validity> {
         Wall(u64::try_from(time.to_unix_duration().as_millis()).unwrap_or(u64::MAX))
     };
     Some(Validity { not_before: wall(validity.not_before), not_after: wall(validity.not_after) })
+}
+
+/// The names under which clients may reach a server with this certificate: DNS names and addresses. The common name is
+/// none of them, as no client of today looks at it.
+pub(super) fn server_names(der: &[u8]) -> Vec<String> {
+    let Ok(certificate) = Certificate::from_der(der) else { return Vec::new() };
+    let Ok(Some((_, names))) = certificate.tbs_certificate.get::<SubjectAltName>() else { return Vec::new() };
+    let named = names.0.iter().filter_map(|name| match name {
+        GeneralName::DnsName(text) => Some(text.as_str().to_owned()),
+        GeneralName::IpAddress(octets) => {
+            let octets = octets.as_bytes();
+            let address = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+            let address = address.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()?;
+            Some(address.to_string())
+        }
+        _ => None,
+    });
+    named.collect()
 }
 
 /// The user name in a client's certificate, whose signature was checked. `None` when it has none that is fit.

@@ -30,6 +30,8 @@ pub struct Certificates {
     clients: Option<Arc<RootCertStore>>,
     /// When the gateway's own certificate holds.
     pub validity: Validity,
+    /// The names and addresses that it is for.
+    pub names: Vec<String>,
     /// Of all files: equal where nothing changed.
     pub fingerprint: [u8; 32],
 }
@@ -83,10 +85,11 @@ impl Certificates {
         let (Some(chain), Some(key), Some(clients)) = (chain, key, clients) else { return Err(errors) };
         let validity = chain.first().and_then(|first| certificate::validity(first));
         let validity = validity.unwrap_or_default();
+        let names = chain.first().map(|first| certificate::server_names(first)).unwrap_or_default();
         let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| {
             vec![TlsError { key: "key", file: files.key.clone(), reason: mismatch(&error, &files.cert) }]
         })?;
-        Ok(Self { key: Arc::new(key), clients, validity, fingerprint: digest.finalize().into() })
+        Ok(Self { key: Arc::new(key), clients, validity, names, fingerprint: digest.finalize().into() })
     }
 
     /// What the handshakes of a listener need.

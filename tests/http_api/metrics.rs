@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use gatewayd::http::metrics::FAMILIES;
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, free_address};
 use crate::tool::{self, subscribe};
 use crate::{get, publish};
 
@@ -55,7 +55,18 @@ fn names_are_those_of_the_documented_table() {
         .collect();
     assert_eq!(rows, expected, "docs/metrics.md must have these rows:\n{}", expected.join("\n"));
 
-    let daemon = Daemon::started("metrics-names", "");
+    let mut daemon = Daemon::new("metrics-names", "");
+    let [certificate, key] =
+        ["own.pem", "own.key"].map(|file| daemon.folder().join(file).display().to_string());
+    let request =
+        ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=g"];
+    let made = Command::new("openssl").args(request).args(["-keyout", &key, "-out", &certificate]).output();
+    assert!(made.expect("openssl is installed").status.success());
+    daemon.configure(&format!(
+        "[listener.mqtts]\nkind = \"mqtt\"\nbind = \"{}\"\ntls = \"own\"\n[tls.own]\ncert = \"{certificate}\"\nkey = \"{key}\"\n",
+        free_address()
+    ));
+    daemon.start_listening();
     let _client = subscribe(&daemon, &["-i", "c", "-c", "-q", "1", "-t", "a"]);
     // So that every family has a sample.
     tool::publish(&daemon, &["-t", "b", "-m", "x"]);
