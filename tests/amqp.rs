@@ -134,6 +134,16 @@ fn a_dot_inside_a_level_survives_the_way_to_a_queue_and_back() {
     assert_eq!(messages(&output), ["v1.2/state on"]);
 }
 
+/// Every row of the mapping between MQTT 5 and AMQP 0-9-1 that RabbitMQ documents, with paho on one side and pika on the other.
+#[test]
+fn properties_and_headers_cross_between_mqtt_5_and_amqp() {
+    let daemon = Daemon::started("amqp-mapping", "");
+    let port = daemon.mqtt().port().to_string();
+    for name in ["to-amqp", "to-mqtt", "rpc", "exchanges"] {
+        step(&daemon, "mapping.py", &[name, &port]);
+    }
+}
+
 #[test]
 fn aio_pika_finds_what_it_expects_and_what_it_left() {
     let mut daemon = Daemon::started("amqp-aio", "");

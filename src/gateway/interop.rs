@@ -11,7 +11,7 @@
 //! | content type | content-type, up to 255 bytes |
 //! | correlation data | correlation-id if it is text of up to 255 bytes, else header `x-correlation-id` |
 //! | response topic | header `x-reply-to-topic`, as a routing key |
-//! | user properties | headers: sorted, the last of a name, names up to 128 bytes; back: headers that are no table or array, as text |
+//! | user properties | headers: sorted, the last of a name, names up to 128 bytes; back: headers that are text, numbers or truth values, as text |
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -131,17 +131,22 @@ fn to_mqtt5(encoded: &[u8]) -> Vec<u8> {
     list.into_bytes()
 }
 
-/// A header's value as text. Tables and arrays have none, nor has what is no text.
+/// A header's value as text: no value is the empty text. Tables, arrays and bytes that are marked as such have none, nor has
+/// what is no text.
 fn scalar_text(value: FieldValue<'_>) -> Option<Cow<'_, str>> {
     Some(match value {
-        FieldValue::LongString(bytes) | FieldValue::ByteArray(bytes) => {
+        FieldValue::Void => Cow::Borrowed(""),
+        FieldValue::LongString(bytes) => {
             Cow::Borrowed(std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?)
         }
         FieldValue::Boolean(value) => Cow::Borrowed(if value { "true" } else { "false" }),
         FieldValue::Float(value) => Cow::Owned(value.to_string()),
         FieldValue::Double(value) => Cow::Owned(value.to_string()),
         FieldValue::Timestamp(seconds) => Cow::Owned(seconds.to_string()),
-        FieldValue::Void | FieldValue::Decimal { .. } | FieldValue::Array(_) | FieldValue::Table(_) => {
+        FieldValue::ByteArray(_)
+        | FieldValue::Decimal { .. }
+        | FieldValue::Array(_)
+        | FieldValue::Table(_) => {
             return None;
         }
         number => Cow::Owned(number.as_integer()?.to_string()),
@@ -291,6 +296,9 @@ mod tests {
             ("text", FieldValue::LongString(b"t")),
             ("number", FieldValue::LongInt(-7)),
             ("flag", FieldValue::Boolean(true)),
+            ("half", FieldValue::Double(0.5)),
+            ("nothing", FieldValue::Void),
+            ("bytes", FieldValue::ByteArray(b"t")),
             ("nested", FieldValue::Table(inner.table())),
             ("x-reply-to-topic", FieldValue::LongString(b"a.b/c")),
         ] {
@@ -309,6 +317,9 @@ mod tests {
         assert_eq!(properties.text(PropertyId::ResponseTopic), Some("a/b.c"));
         assert_eq!(properties.data(PropertyId::CorrelationData), Some(&b"id"[..]));
         let user: Vec<_> = properties.user_properties().collect();
-        assert_eq!(user, [("text", "t"), ("number", "-7"), ("flag", "true")]);
+        assert_eq!(
+            user,
+            [("text", "t"), ("number", "-7"), ("flag", "true"), ("half", "0.5"), ("nothing", "")]
+        );
     }
 }
