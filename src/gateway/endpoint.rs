@@ -5,7 +5,7 @@ use std::fmt;
 use super::connections::Protocol;
 use crate::auth::Identity;
 use crate::ids::ConnectionId;
-use crate::mqtt::codec::ConnectReturnCode;
+use crate::mqtt::codec::{ConnectReturnCode, ReasonCode};
 use crate::output::OutputBuffer;
 use crate::time::Mono;
 use crate::{amqp091, mqtt};
@@ -32,9 +32,13 @@ impl End {
     pub const fn is_login_refusal(&self) -> bool {
         matches!(
             self,
-            Self::Mqtt(mqtt::connection::End::Refused(
-                ConnectReturnCode::BadUserNameOrPassword | ConnectReturnCode::NotAuthorized
-            )) | Self::Amqp091(amqp091::connection::End::LoginRefused)
+            Self::Mqtt(
+                mqtt::connection::End::Refused(
+                    ConnectReturnCode::BadUserNameOrPassword | ConnectReturnCode::NotAuthorized
+                ) | mqtt::connection::End::RefusedFor(
+                    ReasonCode::BadUserNameOrPassword | ReasonCode::NotAuthorized
+                )
+            ) | Self::Amqp091(amqp091::connection::End::LoginRefused)
         )
     }
 
@@ -46,6 +50,22 @@ impl End {
             Self::Mqtt(mqtt::connection::End::PeerClosed)
                 | Self::Amqp091(amqp091::connection::End::PeerClosed)
         )
+    }
+
+    /// The client took leave, or is gone: it is told nothing that it could miss.
+    #[must_use]
+    pub const fn is_by_peer(&self) -> bool {
+        match self {
+            Self::Mqtt(end) => matches!(
+                end,
+                mqtt::connection::End::Disconnect
+                    | mqtt::connection::End::DisconnectWithWill(_)
+                    | mqtt::connection::End::PeerClosed
+            ),
+            Self::Amqp091(end) => {
+                matches!(end, amqp091::connection::End::Closed | amqp091::connection::End::PeerClosed)
+            }
+        }
     }
 }
 

@@ -104,7 +104,7 @@ fn receive(core: &Rc<Core>, id: ConnectionId, socket: &Rc<Socket>, bytes: &mut [
 }
 
 /// Lets the others have their turn: the task goes to the end of the line.
-async fn yield_once() {
+pub(super) async fn yield_once() {
     let mut yielded = false;
     poll_fn(|cx| {
         if yielded {

@@ -24,6 +24,7 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::clock::Clock;
+use super::farewell;
 use super::http::{BODIES_MAX, QUERIES_MAX};
 use super::layers::Layers;
 use super::reload::Reloader;
@@ -67,6 +68,8 @@ pub(super) struct Core {
     reads: Cell<u32>,
     /// Asks for a round.
     wake: Notify,
+    /// Sockets whose connection is over and that are still read.
+    pub leaving: Cell<usize>,
 }
 
 /// The socket of a connection, as the round sees it.
@@ -106,6 +109,7 @@ impl Core {
             reloader: RefCell::new(None),
             reads: Cell::new(0),
             wake: Notify::new(),
+            leaving: Cell::new(0),
         })
     }
 
@@ -425,11 +429,15 @@ impl Core {
         if socket.closing.replace(true) {
             return;
         }
-        let gone = end.is_peer_closed();
-        if gone || !matches!(self.try_send(id, &socket), Ok(false)) {
+        if end.is_peer_closed() {
             self.forget(id, &socket);
-        } else {
-            spawn_local(Rc::clone(self).linger(id, socket));
+            return;
+        }
+        match self.try_send(id, &socket) {
+            Ok(true) if end.is_by_peer() => self.forget(id, &socket),
+            Ok(true) => self.leave(id, socket),
+            Ok(false) => drop(spawn_local(Rc::clone(self).linger(id, socket))),
+            Err(_) => self.forget(id, &socket),
         }
     }
 
@@ -444,7 +452,13 @@ impl Core {
         };
         // Whether it took them or not, the connection is over.
         drop(timeout(LINGER, drained).await);
+        self.leave(id, socket);
+    }
+
+    /// Ends a connection whose peer was told why, so that it can read that.
+    fn leave(self: &Rc<Self>, id: ConnectionId, socket: Rc<Socket>) {
         self.forget(id, &socket);
+        farewell::begin(self, socket);
     }
 
     fn forget(&self, id: ConnectionId, socket: &Socket) {

@@ -430,7 +430,7 @@ async fn accept(
                 continue;
             }
         };
-        stream.set_nodelay();
+        stream.set_options();
         let now = Rc::clone(&active.borrow());
         match &now.tls {
             None => welcome(&core, &listeners, &now, stream, None, peer),

@@ -12,6 +12,7 @@ mod collections;
 mod connection;
 mod core;
 mod daemon;
+mod farewell;
 mod handshake;
 mod http;
 mod identity;

@@ -3,9 +3,18 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use rustix::net::{Shutdown, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+
+/// TCP probes a connection on which nothing came for so long. A client with a keep-alive of its protocol speaks more
+/// often; the others cost a packet each five minutes.
+const PROBE_AFTER: Duration = Duration::from_mins(5);
+/// Between two probes without an answer, and how many there are before the connection is given up.
+const PROBE_INTERVAL: Duration = Duration::from_secs(30);
+const PROBES: u32 = 4;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -22,11 +31,22 @@ pub(super) enum Parked {
 }
 
 impl Stream {
-    /// Small packets must not wait for each other; without the option they only come later.
-    pub fn set_nodelay(&self) {
+    /// Small packets must not wait for each other, and a peer whose network is gone and that owes no keep-alive of its
+    /// protocol must be found out some time. Without the options both only come later.
+    pub fn set_options(&self) {
         if let Self::Tcp(stream) = self {
             drop(stream.set_nodelay(true));
+            let _unset = set_keep_alive(stream);
         }
+    }
+
+    /// Nothing more is sent. The peer reads what was sent before, and then the end.
+    pub fn shut_down_write(&self) {
+        // It fails when the peer has gone before.
+        let _gone = match self {
+            Self::Tcp(stream) => rustix::net::shutdown(stream, Shutdown::Write),
+            Self::Unix(stream) => rustix::net::shutdown(stream, Shutdown::Write),
+        };
     }
 
     /// Reads into `buffer`, as [`AsyncRead`] does.
@@ -77,6 +97,13 @@ impl Stream {
             Self::Unix(stream) => stream.into_std().map(Parked::Unix),
         }
     }
+}
+
+fn set_keep_alive(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)
 }
 
 impl Parked {

@@ -27,6 +27,86 @@ fn talk(daemon: &Daemon, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
+/// What lies unread in the socket would have the system reset it, and the reason would be lost.
+#[test]
+fn the_reason_reaches_a_peer_that_goes_on_sending() {
+    let daemon = Daemon::started("reason", "");
+    let connect5 = b"\x10\x11\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x04evil";
+    let beginnings: [(&[u8], &[u8]); 3] = [
+        // QoS 3.
+        (connect5, b"\x36\x06\x00\x01a\x00\x01x"),
+        // Larger than the gateway said it takes.
+        (connect5, b"\x30\xFF\xFF\xFF\x7F\x00\x01a"),
+        // A level that nobody speaks, in CONNECT already.
+        (b"", b"\x10\x11\x00\x04MQTT\x07\x02\x00\x00\x00\x00\x04evil"),
+    ];
+    for ((connect, fault), expected) in beginnings.into_iter().zip([0x81, 0x95, 0x84]) {
+        let mut stream = TcpStream::connect(daemon.mqtt()).expect("the daemon listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes a timeout");
+        let everything = [connect, fault, &vec![0; 1 << 20]].concat();
+        stream.write_all(&everything).expect("all is taken, though nothing of it is wanted");
+        std::thread::sleep(Duration::from_millis(100));
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("the end comes without a reset");
+        let last = if connect.is_empty() {
+            assert_eq!(answer.first(), Some(&0x20));
+            answer[3]
+        } else {
+            let connack = 2 + usize::from(answer[1]);
+            assert_eq!(answer[connack], 0xE0, "DISCONNECT follows CONNACK");
+            answer[connack + 2]
+        };
+        assert_eq!(last, expected, "{answer:x?}");
+    }
+}
+
+/// Out of descriptors: those who are connected go on, those who come wait, and they are served once there is room.
+#[test]
+fn a_process_out_of_descriptors_serves_who_is_there_and_later_who_waits() {
+    let daemon = Daemon::started("descriptors", "");
+    let mut witness = TcpStream::connect(daemon.mqtt()).expect("the daemon listens");
+    witness.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes a timeout");
+    witness.write_all(CONNECT).expect("it can be sent");
+    let mut connack = [0; 4];
+    witness.read_exact(&mut connack).expect("CONNACK comes");
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("the daemon runs").count();
+    let limit = |descriptors: usize| {
+        let arguments = [format!("--pid={}", daemon.pid()), format!("--nofile={descriptors}:")];
+        let done =
+            std::process::Command::new("prlimit").args(arguments).status().expect("prlimit is installed");
+        assert!(done.success());
+    };
+    limit(open + 4);
+    let others: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(daemon.mqtt()).expect("the system takes it")).collect();
+    daemon.wait_for_log("connection not accepted");
+    witness.write_all(b"\xC0\x00").expect("it can be sent");
+    let mut pong = [0; 2];
+    witness.read_exact(&mut pong).expect("who is there is served");
+    limit(1024);
+    let mut last = others.into_iter().next_back().expect("there are some");
+    last.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes a timeout");
+    last.write_all(b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04last").expect("it can be sent");
+    last.read_exact(&mut connack).expect("who waited is served once there is room");
+    assert_eq!(connack, *b"\x20\x02\x00\x00");
+}
+
+/// A peer without a keep-alive whose network is gone is found out by TCP.
+#[test]
+fn tcp_looks_after_a_peer_without_a_keep_alive() {
+    let daemon = Daemon::started("tcp-keep-alive", "");
+    let mut stream = TcpStream::connect(daemon.mqtt()).expect("the daemon listens");
+    stream.write_all(CONNECT).expect("it can be sent");
+    let mut connack = [0; 4];
+    stream.read_exact(&mut connack).expect("CONNACK comes");
+    let ss = std::process::Command::new("ss")
+        .args(["-Htno", "state", "established", "src", &daemon.mqtt().to_string()])
+        .output()
+        .expect("ss is installed");
+    let shown = String::from_utf8_lossy(&ss.stdout);
+    assert!(shown.contains("timer:(keepalive,4min") || shown.contains("timer:(keepalive,5min"), "{shown}");
+}
+
 #[test]
 fn rule_breakers_are_cut_off_and_the_others_never_notice() {
     let daemon = Daemon::started("hostile", "");
