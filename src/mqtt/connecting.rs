@@ -70,6 +70,12 @@ const AUTHENTICATION_METHOD: Refusal = Refusal {
     text: "no authentication method is supported: use a user name and a password",
 };
 
+const CONNACK_TOO_LARGE: Refusal = Refusal {
+    code: ConnectReturnCode::ServerUnavailable,
+    reason: ReasonCode::PacketTooLarge,
+    text: "the client's maximum packet size is less than CONNACK takes",
+};
+
 const WILL_RETAIN: Refusal = Refusal {
     code: ConnectReturnCode::ServerUnavailable,
     reason: ReasonCode::RetainNotSupported,
@@ -209,6 +215,11 @@ impl Connection {
         if will.as_ref().is_some_and(|(will, _)| !context.broker.may_register_will(will)) {
             return self.refuse(&NO_ROOM_FOR_WILL);
         }
+        let properties = self.terms_told(context);
+        if self.version5.as_ref().is_some_and(|v5| connack_bytes(&properties) > v5.packet_bytes_max) {
+            // [MQTT-3.1.2-24]: what it says may not be left out.
+            return self.refuse(&CONNACK_TOO_LARGE);
+        }
         let opened = context.broker.open_session(context.now, &self.client_identifier, terms, self.id);
         let Ok(opened) = opened else { return self.refuse(&TOO_MANY_SESSIONS) };
         self.queue = Some(opened.queue);
@@ -222,7 +233,6 @@ impl Connection {
         if let Some(batch) = opened.gate.batch() {
             context.broker.await_batch(batch, self.id);
         }
-        let properties = self.terms_told(context);
         self.owed.push(opened.gate, Reply::ConnAck { session_present: opened.present, properties });
         Next::Continue
     }
@@ -256,8 +266,9 @@ impl Connection {
         {
             let mut list = PropertyList::new();
             list.text(PropertyId::ResponseInformation, &responses);
-            // [MQTT-3.1.2-24]: five bytes of header and two of flags and code come before, three of length.
-            if bytes.len() + list.as_properties().as_bytes().len() + 10 <= version5.packet_bytes_max {
+            // [MQTT-3.1.2-24]
+            let whole = [&bytes, list.as_properties().as_bytes()].concat();
+            if connack_bytes(&whole) <= version5.packet_bytes_max {
                 bytes.extend_from_slice(list.as_properties().as_bytes());
             }
         }
@@ -289,6 +300,14 @@ impl Connection {
     }
 }
 
+/// Bytes of a CONNACK of version 5 with these properties.
+fn connack_bytes(properties: &[u8]) -> usize {
+    let mut out = Vec::new();
+    let properties = Properties::from_checked(properties);
+    let connack = ConnAck5 { session_present: false, reason: ReasonCode::Success, properties };
+    encode_connack5(&mut out, &connack).map_or(usize::MAX, |()| out.len())
+}
+
 /// CONNACK of version 5 that says no, and why.
 fn put_refusal(output: &mut OutputBuffer, reason: ReasonCode, text: &str, packet_bytes_max: usize) {
     let mut list = PropertyList::new();
@@ -302,6 +321,9 @@ fn put_refusal(output: &mut OutputBuffer, reason: ReasonCode, text: &str, packet
             // [MQTT-3.2.2-19]
             out.truncate(start);
             let _fits = encode_connack5(out, &ConnAck5 { properties: Properties::NONE, ..connack });
+            if out.len() - start > packet_bytes_max {
+                out.truncate(start);
+            }
         }
     });
 }

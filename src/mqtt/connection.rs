@@ -253,8 +253,8 @@ impl Connection {
             ControlPacket::PubRec(pubrec) => self.handle_pubrec(context, &pubrec),
             ControlPacket::PubRel(pubrel) => self.handle_pubrel(context, pubrel.packet_identifier),
             ControlPacket::PubComp(pubcomp) => self.handle_pubcomp(context, pubcomp.packet_identifier),
-            ControlPacket::Subscribe(subscribe) => self.handle_subscribe(context, &subscribe),
-            ControlPacket::Unsubscribe(unsubscribe) => self.handle_unsubscribe(context, &unsubscribe),
+            ControlPacket::Subscribe(subscribe) => return self.handle_subscribe(context, &subscribe),
+            ControlPacket::Unsubscribe(unsubscribe) => return self.handle_unsubscribe(context, &unsubscribe),
             // It waits for nothing but CONNACK, which comes first. [MQTT-3.2.0-1]
             ControlPacket::PingReq if matches!(self.state, State::Joining) => {
                 self.owed.push(Gate::Open, Reply::PingResp);

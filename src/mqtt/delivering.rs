@@ -24,6 +24,9 @@ pub struct Delivering<'a> {
     pub properties: fn(&Message) -> Cow<'_, [u8]>,
 }
 
+/// What an alias adds to a packet: the property, and a byte more of the properties' and of the packet's length.
+const ALIAS_BYTES_MAX: usize = 5;
+
 impl Connection {
     /// A delivery leaves for the output. False when it cannot: its address is no topic name, or it is larger than the
     /// client takes. [MQTT-3.1.2-25]
@@ -71,7 +74,14 @@ impl Connection {
             }
         }
         let topic = publish.topic;
-        let alias = version5.alias(topic.as_str());
+        let mut alias = version5.alias(topic.as_str());
+        if let Some((_, false)) = alias {
+            let plain = Publish { properties: Some(list.as_properties()), ..publish };
+            if publish_bytes(&plain).saturating_add(ALIAS_BYTES_MAX) > version5.packet_bytes_max {
+                // Name and alias together may be more than the client takes, where the name alone is not.
+                alias = None;
+            }
+        }
         if let Some((alias, _)) = alias {
             list.number(PropertyId::TopicAlias, u32::from(alias));
         }

@@ -1,16 +1,30 @@
 //! SUBSCRIBE and UNSUBSCRIBE. MQTT 3.1.1 and 5 sections 3.8 to 3.11.
 
 use super::codec::{
-    PropertyId, ReasonCode, RetainHandling, Subscribe, SubscribeReturnCode, SubscriptionRequest, Unsubscribe,
+    Fault, PropertyId, ProtocolError, ReasonCode, RetainHandling, Subscribe, SubscribeReturnCode,
+    SubscriptionRequest, Unsubscribe,
 };
-use super::connection::{Connection, Context, assurance};
+use super::connection::{Connection, Context, End, Next, assurance};
 use super::owed::Reply;
+use super::version5::Version5;
 use crate::auth::Denied;
 use crate::broker::{Gate, QueueIndex, Replay, SubscribeOptions};
 
+/// SUBACK and UNSUBACK without their codes: at most five bytes of header, the identifier, and no properties.
+const ANSWER_BYTES_MAX: usize = 8;
+
+const ANSWER_TOO_LARGE: ProtocolError = ProtocolError {
+    fault: Fault::PacketTooLarge,
+    detail: "the answer would be larger than the client takes",
+    rule: "MQTT-3.1.2-24",
+};
+
 impl Connection {
-    pub(super) fn handle_subscribe(&mut self, context: &mut Context<'_>, subscribe: &Subscribe<'_>) {
-        let Some(queue) = self.queue else { return };
+    pub(super) fn handle_subscribe(&mut self, context: &mut Context<'_>, subscribe: &Subscribe<'_>) -> Next {
+        let Some(queue) = self.queue else { return Next::Continue };
+        if let Err(error) = self.takes_codes(subscribe.subscriptions.len()) {
+            return Next::End(End::Protocol(error));
+        }
         let properties = subscribe.properties.unwrap_or_default();
         let identifier = properties.number(PropertyId::SubscriptionIdentifier).unwrap_or(0);
         let mut codes = Vec::with_capacity(subscribe.subscriptions.len());
@@ -38,10 +52,18 @@ impl Connection {
             codes.push(SubscribeReturnCode::Granted(request.qos));
         }
         self.owe(context.broker, gate, Reply::SubAck(subscribe.packet_identifier, codes.into()));
+        Next::Continue
     }
 
-    pub(super) fn handle_unsubscribe(&mut self, context: &mut Context<'_>, unsubscribe: &Unsubscribe<'_>) {
-        let Some(queue) = self.queue else { return };
+    pub(super) fn handle_unsubscribe(
+        &mut self,
+        context: &mut Context<'_>,
+        unsubscribe: &Unsubscribe<'_>,
+    ) -> Next {
+        let Some(queue) = self.queue else { return Next::Continue };
+        if let Err(error) = self.takes_codes(unsubscribe.filters.len()) {
+            return Next::End(End::Protocol(error));
+        }
         let mut gate = Gate::Open;
         let mut codes = Vec::new();
         for filter in unsubscribe.filters {
@@ -52,6 +74,13 @@ impl Connection {
             }
         }
         self.owe(context.broker, gate, Reply::UnsubAck(unsubscribe.packet_identifier, codes.into()));
+        Next::Continue
+    }
+
+    /// Whether the client takes an answer with so many codes. [MQTT-3.1.2-24]
+    fn takes_codes(&self, codes: usize) -> Result<(), ProtocolError> {
+        let takes = |version5: &Version5| codes.saturating_add(ANSWER_BYTES_MAX) <= version5.packet_bytes_max;
+        if self.version5.as_deref().is_none_or(takes) { Ok(()) } else { Err(ANSWER_TOO_LARGE) }
     }
 
     fn may_subscribe(

@@ -36,6 +36,9 @@ pub(super) struct Version5 {
     pub under_way: u16,
 }
 
+/// A topic alias as a property: a topic of no more bytes gains nothing by it.
+const ALIAS_BYTES: usize = 3;
+
 const NOT_AN_ALIAS: ProtocolError = ProtocolError {
     fault: Fault::TopicAliasInvalid,
     detail: "topic alias is above the maximum, or stands for nothing",
@@ -114,7 +117,7 @@ impl Version5 {
     /// How a topic is named to the client: `None` by its name alone, else by an alias, together with the name when
     /// the client does not know it yet.
     pub fn alias(&mut self, topic: &str) -> Option<(u16, bool)> {
-        if self.aliases_max == 0 {
+        if self.aliases_max == 0 || topic.len() <= ALIAS_BYTES {
             return None;
         }
         if let Some(alias) = self.aliases.get(topic) {
