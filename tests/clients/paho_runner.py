@@ -1,10 +1,12 @@
 """Runs the tests of eclipse/paho.mqtt.testing as a unittest suite. Arguments: its interoperability folder, broker as
-host:port, and the protocol version, 3.1.1 (the default) or 5.
+host:port, and the protocol version, 3.1.1 (the default) or 5. Ends with a line `CASE name<TAB>ok|failed` for each test.
 
 The suite's own main sets module globals that its tests read; this does the same and leaves its files alone.
 """
 
 import logging
+import os
+import signal
 import socket
 import sys
 import time
@@ -44,7 +46,45 @@ suite = unittest.defaultTestLoader.loadTestsFromTestCase(client_test.Test)
 if VERSION != ["5"]:
     # The ten that the suite's main runs, and the will test, whose name it does not pick up.
     suite.addTest(client_test.Test("will_message_test"))
-result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(suite)
+
+
+class Result(unittest.TextTestResult):
+    """Ends a test that waits for ever, and keeps the outcome of each."""
+
+    cases = {}
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.cases[test.id().rsplit(".", 1)[1]] = "ok"
+        signal.alarm(SECONDS_MAX)
+
+    def stopTest(self, test):
+        signal.alarm(0)
+        super().stopTest(test)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.cases[test.id().rsplit(".", 1)[1]] = "failed"
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.cases[test.id().rsplit(".", 1)[1]] = "failed"
+
+
+# The longest test that passes takes 35 seconds.
+SECONDS_MAX = 90
+
+
+def give_up(_signal, _frame):
+    raise TimeoutError(f"no end after {SECONDS_MAX} seconds")
+
+
+signal.signal(signal.SIGALRM, give_up)
+result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2, resultclass=Result).run(suite)
 bad = len(result.failures) + len(result.errors)
 print(f"{result.testsRun - bad} passed, {bad} failed")
-sys.exit(bool(bad))
+for name, outcome in Result.cases.items():
+    print(f"CASE {name}\t{outcome}")
+sys.stdout.flush()
+# A test that was ended may have left threads behind.
+os._exit(bool(bad))

@@ -164,3 +164,52 @@ fn every_statement_has_a_conversation_or_a_reason() {
     let both: Vec<_> = tested.intersection(&exempt).collect();
     assert!(both.is_empty(), "tested and exempt: {both:?}");
 }
+
+/// The page lists what broke other brokers, with the tests for it: a test that was renamed must not leave a hole there.
+#[test]
+fn every_trap_of_the_page_names_tests_that_exist() {
+    let page = include_str!("../../docs/conformance-mqtt5.md");
+    let (_, traps) = page.split_once("\n## Traps").expect("the page has a part about traps");
+    let mut known: BTreeSet<String> = files()
+        .iter()
+        .flat_map(|(_, text)| conversations(text).1)
+        .map(|(heading, _)| heading.to_owned())
+        .collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    functions(&folder.join("tests"), &mut known);
+    functions(&folder.join("src"), &mut known);
+    let is_there = |name: &str| {
+        known.contains(name)
+            || known.iter().any(|heading| heading.starts_with(name) && name.contains(' '))
+            || known.iter().any(|heading| {
+                heading.split([' ', ':']).any(|word| word == name && name.starts_with("MQTT-"))
+            })
+    };
+    let rows = traps.lines().filter(|line| line.starts_with('|') && !line.starts_with("|---"));
+    let mut count = 0;
+    for row in rows.filter(|row| !row.ends_with("| tests |")) {
+        let tests = row.trim_end_matches('|').rsplit('|').next().expect("a row has cells");
+        let names: Vec<_> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "no test stands for {row}");
+        for name in names {
+            assert!(is_there(name), "no such test: {name}");
+        }
+        count += 1;
+    }
+    assert!(count > 60, "{count} rows");
+}
+
+/// Names of all functions below a folder that stand at the head of a line, which tests do.
+fn functions(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("the folder can be read") {
+        let path = entry.expect("it can be listed").path();
+        if path.is_dir() {
+            functions(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("it is text");
+            let heads =
+                text.lines().filter_map(|line| line.trim_start().strip_prefix("fn ")?.strip_suffix("() {"));
+            names.extend(heads.map(str::to_owned));
+        }
+    }
+}
