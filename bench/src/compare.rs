@@ -11,6 +11,7 @@ use crate::durable::{self, DurablePlan};
 use crate::idle::{self, IdlePlan};
 use crate::load::{self, Amount, LoadPlan, LoadReport, Topology};
 use crate::options::{Known, Options};
+use crate::packet::{self, Version};
 use crate::process::Server;
 use crate::startup;
 use crate::sync_rate;
@@ -28,7 +29,7 @@ pub const OPTIONS: &[Known] = &[
     (
         "rows",
         Some("all"),
-        "rows to measure, by comma: qos0,qos1,qos2,fanout,steady,latency,idle,start,durable",
+        "rows to measure, by comma: qos0,qos1,qos2,v5,fanout,steady,latency,idle,start,durable",
     ),
     ("pairs", Some("1"), "publisher and subscriber pairs of the one-to-one rows"),
     ("window", Some("1000"), "messages on their way of each QoS 0 pair"),
@@ -100,6 +101,9 @@ impl Comparison<'_> {
                 self.load(&name, messages, |plan| one_to_one(plan, qos))?;
             }
         }
+        if self.wants("v5") {
+            self.version_5(pairs, &one_to_one)?;
+        }
         if self.wants("fanout") {
             self.load("QoS 0, 1 to 100 (per delivery)", 15_000, |plan| {
                 plan.subscribers = 100;
@@ -129,6 +133,20 @@ impl Comparison<'_> {
             self.durable("QoS 1 to an offline session, 64 in flight", 200_000, 64)?;
             self.durable("QoS 1 to an offline session, one at a time", 5000, 1)?;
         }
+        Ok(())
+    }
+
+    /// The one-to-one rows in version 5, without properties and with some.
+    fn version_5(&mut self, pairs: usize, one_to_one: &impl Fn(&mut LoadPlan, u8)) -> Result<(), Failure> {
+        for (version, with) in [(Version::V5, ""), (Version::V5WithProperties, ", alias and user properties")]
+        {
+            packet::speak(version);
+            for (qos, messages) in [(0, 1_000_000), (1, 300_000), (2, 100_000)] {
+                let name = format!("MQTT 5{with}, QoS {qos}, {pairs} to {pairs} in pairs");
+                self.load(&name, messages, |plan| one_to_one(plan, qos))?;
+            }
+        }
+        packet::speak(Version::V311);
         Ok(())
     }
 

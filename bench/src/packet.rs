@@ -1,21 +1,40 @@
 //! MQTT control packets as a client needs them: encoders that append to a buffer, one decoder that borrows.
 //!
 //! Owns the byte layouts of OASIS MQTT 3.1.1 sections 2 and 3 in the client's direction, and those of MQTT 5 without
-//! properties of our own; sockets are `link`'s. One process speaks one version.
+//! properties of our own, or with those that [`PROPERTIES`] has; sockets are `link`'s. One process speaks one version at
+//! a time.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-static VERSION_5: AtomicBool = AtomicBool::new(false);
+/// How packets are written and read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Version {
+    V311 = 0,
+    /// Version 5 without properties.
+    V5 = 1,
+    /// Version 5, each PUBLISH with a topic alias in place of its topic, once that was told, and two user properties.
+    V5WithProperties = 2,
+}
 
-/// From now on every packet has the form of MQTT 5.
-pub fn speak_version_5() {
-    VERSION_5.store(true, Ordering::Relaxed);
+static SPOKEN: AtomicU8 = AtomicU8::new(Version::V311 as u8);
+
+/// From now on every packet has this form. Connections that are open must not go on.
+pub fn speak(version: Version) {
+    SPOKEN.store(version as u8, Ordering::Relaxed);
 }
 
 fn speaks_version_5() -> bool {
-    VERSION_5.load(Ordering::Relaxed)
+    SPOKEN.load(Ordering::Relaxed) != Version::V311 as u8
 }
+
+/// Whether a publisher that has told its topic may leave it empty from then on.
+pub fn aliases_topics() -> bool {
+    SPOKEN.load(Ordering::Relaxed) == Version::V5WithProperties as u8
+}
+
+/// Of a PUBLISH with properties: topic alias 1, `site` is `north`, `unit` is `celsius`.
+const PROPERTIES: &[u8] = b"\x23\x00\x01\x26\x00\x04site\x00\x05north\x26\x00\x04unit\x00\x07celsius";
 
 /// No properties, where the version has some.
 fn put_no_properties(out: &mut Vec<u8>) {
@@ -165,15 +184,19 @@ pub fn encode_connect(out: &mut Vec<u8>, options: &ConnectOptions) {
 /// PUBLISH, section 3.3.
 pub fn encode_publish(out: &mut Vec<u8>, publish: &Publish<'_>) {
     let id_bytes = if publish.qos > 0 { 2 } else { 0 };
-    let remaining =
-        2 + publish.topic.len() + id_bytes + usize::from(speaks_version_5()) + publish.payload.len();
+    let properties = if aliases_topics() { PROPERTIES } else { &[] };
+    let properties_bytes = properties.len() + usize::from(speaks_version_5());
+    let remaining = 2 + publish.topic.len() + id_bytes + properties_bytes + publish.payload.len();
     out.push(0x30 | (u8::from(publish.dup) << 3) | (publish.qos << 1) | u8::from(publish.retain));
     put_remaining_length(out, remaining);
     put_text(out, publish.topic);
     if publish.qos > 0 {
         out.extend_from_slice(&publish.id.to_be_bytes());
     }
-    put_no_properties(out);
+    if speaks_version_5() {
+        put_remaining_length(out, properties.len());
+        out.extend_from_slice(properties);
+    }
     out.extend_from_slice(publish.payload);
 }
 

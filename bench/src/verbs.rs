@@ -12,6 +12,7 @@ use crate::idle::{self, IdlePlan};
 use crate::ledger::{self, Broker, Driver, LedgerPlan, Rounds, Verdict};
 use crate::load::{self, Amount, LoadPlan, Topology};
 use crate::options::{self, Known, Options};
+use crate::packet::{self, Version};
 use crate::process::Server;
 use crate::report::Report;
 use crate::startup;
@@ -52,7 +53,11 @@ impl From<String> for Failure {
 
 type Verb = (&'static str, &'static str, &'static [Known], fn(&Options) -> Result<(), Failure>);
 
-const PROTOCOL: Known = ("protocol", Some("3.1.1"), "MQTT version: 3.1.1 or 5");
+const PROTOCOL: Known = (
+    "protocol",
+    Some("3.1.1"),
+    "MQTT version: 3.1.1, 5, or 5+properties (a topic alias and two user properties)",
+);
 const HOST: Known = ("host", Some("127.0.0.1"), "broker's address");
 const PORT: Known = ("port", Some("1883"), "broker's port");
 const USER: Known = ("user", Some(""), "user name");
@@ -222,8 +227,9 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
     let options = Options::parse(rest, known)?;
     match options.text("protocol") {
         "" | "3.1.1" => {}
-        "5" => crate::packet::speak_version_5(),
-        other => return Err(format!("--protocol wants 3.1.1 or 5, not {other:?}").into()),
+        "5" => packet::speak(Version::V5),
+        "5+properties" => packet::speak(Version::V5WithProperties),
+        other => return Err(format!("--protocol wants 3.1.1, 5 or 5+properties, not {other:?}").into()),
     }
     run(&options)
 }

@@ -69,12 +69,13 @@ impl Publisher {
         if let Some(sequence) = self.payload.get_mut(STAMP_BYTES..SEQUENCE_END) {
             sequence.copy_from_slice(&self.sent.to_le_bytes());
         }
+        let is_told = self.sent > 0 && packet::aliases_topics();
         self.sent += 1;
         let publish = Publish {
             dup: false,
             qos: self.qos,
             retain: false,
-            topic: &self.topic,
+            topic: if is_told { &[] } else { &self.topic },
             id,
             payload: &self.payload,
         };
