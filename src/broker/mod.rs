@@ -273,6 +273,12 @@ impl Broker {
         self.events.pop_front()
     }
 
+    /// Counters since the start.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
     /// Messages that publishers have handed over since the start.
     #[must_use]
     pub const fn published(&self) -> u64 {

@@ -53,6 +53,7 @@ impl Gateway {
                 self.renew_deadline(id);
             }
             Next::Joined => {
+                self.counters.joined += 1;
                 self.outputs.push_back(Output::Joined { connection: id });
                 self.renew_deadline(id);
             }

@@ -12,6 +12,7 @@ mod endpoint;
 mod figures;
 mod frames;
 mod interop;
+mod load;
 mod logins;
 mod operating;
 mod packets;
@@ -36,6 +37,7 @@ pub use figures::{
     CertificateFacts, ClassFigures, Facts, Figures, ListenerFacts, StoreCondition, StoreFigures, age_ms,
     fill, full_in_s,
 };
+use load::Load;
 use logins::Logins;
 pub use logins::{LoginCheck, LoginPolicy};
 pub use policy::{GatewayPolicy, broker_policy};
@@ -84,6 +86,8 @@ pub struct GatewayCounters {
     pub bytes_sent: u64,
     pub protocol_errors: u64,
     pub refused: u64,
+    /// Clients that were let in.
+    pub joined: u64,
 }
 
 /// See the module's head.
@@ -104,6 +108,7 @@ pub struct Gateway {
     replied: Vec<ConnectionId>,
     logins: Logins,
     system_topics: SystemTopics,
+    load: Load,
     readings: Readings,
     random: crate::random::Random,
     counters: GatewayCounters,
@@ -144,6 +149,7 @@ impl Gateway {
             congested: Vec::new(),
             replied: Vec::new(),
             system_topics: SystemTopics::default(),
+            load: Load::new(now.mono),
             readings,
             random: crate::random::Random::new(seed),
             counters: GatewayCounters::default(),
@@ -170,6 +176,7 @@ impl Gateway {
             self.counters.refused += 1;
             return None;
         }
+        self.sample_load(now);
         self.counters.connections += 1;
         let id = self.connections.insert(now.mono, protocol, accept);
         self.renew_deadline(id);
@@ -178,6 +185,7 @@ impl Gateway {
 
     /// Bytes came from a connection. What does not make a whole packet, or may not be handled yet, is kept.
     pub fn receive(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) {
+        self.sample_load(now);
         self.counters.bytes_received += bytes.len() as u64;
         let Some(endpoint) = self.connections.get_mut(id) else { return };
         if endpoint.pause == Pause::None && endpoint.input.is_empty() {
@@ -471,6 +479,7 @@ impl Gateway {
         let joined = connection.release_replies(&self.broker);
         let reads_again = owed_too_much && !connection.owes_too_much();
         if joined {
+            self.counters.joined += 1;
             self.outputs.push_back(Output::Joined { connection: id });
             if let Some(queue) = connection.queue() {
                 let credit_max = connection.credit_max(self.policy.mqtt.inflight_max);

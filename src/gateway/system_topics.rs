@@ -1,11 +1,13 @@
 //! `$SYS`: a few figures of the gateway as topics, under Mosquitto's names where it has one.
 //!
 //! They are published every ten seconds while somebody is subscribed, and once to a new subscription. Nothing of it
-//! is kept on flash, and nobody subscribed means no wake-up.
+//! is kept on flash, and nobody subscribed means no wake-up. What Mosquitto has and the gateway does not count is not there:
+//! packets sent, bytes of payloads, the most clients and the most memory at once, sessions that expired.
 
 use std::time::Duration;
 
 use super::Gateway;
+use super::load::{LOADS, MINUTES};
 use crate::broker::{LossReceipt, Publish};
 use crate::message::Assurance;
 use crate::time::{Mono, Now};
@@ -34,6 +36,7 @@ impl Gateway {
             Some(at) if at > now.mono => return,
             _ => self.system_topics.next = Some(now.mono + INTERVAL),
         }
+        self.sample_load(now);
         for (topic, value) in self.system_figures(now) {
             self.publish_figure(now, &topic, &value);
         }
@@ -72,7 +75,7 @@ impl Gateway {
         let uptime_s = now.mono.since(self.started.mono).as_secs();
         let counters = self.counters;
         let broker = |name: &str, value: String| (format!("$SYS/broker/{name}"), value);
-        vec![
+        let mut figures = vec![
             broker("version", format!("gatewayd version {}", env!("CARGO_PKG_VERSION"))),
             broker("uptime", format!("{uptime_s} seconds")),
             broker("clients/connected", status.sessions_connected.to_string()),
@@ -101,7 +104,13 @@ impl Gateway {
             ("$SYS/gateway/flash/bytes_written".to_owned(), status.flash_bytes_written.to_string()),
             ("$SYS/gateway/flash/commits".to_owned(), status.commits.to_string()),
             ("$SYS/gateway/flash/elided".to_owned(), status.elided.to_string()),
-        ]
+        ];
+        for (name, averages) in LOADS.iter().zip(self.load.averages) {
+            for ((minutes, _), average) in MINUTES.iter().zip(averages) {
+                figures.push(broker(&format!("load/{name}/{minutes}"), format!("{average:.2}")));
+            }
+        }
+        figures
     }
 }
 
