@@ -290,3 +290,9 @@ fn one_reading_reaches_a_subscriber_a_worker_and_a_collection() {
     let readings = String::from_utf8_lossy(&output.stdout);
     assert!(readings.contains("91.5") && readings.contains("sensors/boiler/temp"), "{readings}");
 }
+
+#[test]
+fn a_publisher_is_told_when_the_flash_must_catch_up() {
+    let daemon = Daemon::started("amqp-blocked", "bytes_per_day_budget = \"1MiB\"\n");
+    step(&daemon, "features.py", &["blocked"]);
+}

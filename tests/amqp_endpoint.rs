@@ -5,13 +5,13 @@
 
 use gatewayd::amqp091::codec::method::{basic, channel, confirm, connection, exchange, queue};
 use gatewayd::amqp091::codec::{
-    BasicProperties, Decoded, FieldTable, FrameType, LongString, Method, PROTOCOL_HEADER, ShortString,
-    decode, encode_body_frame, encode_content, encode_content_header, encode_heartbeat, encode_method,
-    encode_properties,
+    BasicProperties, Decoded, FieldTable, FieldTableBuilder, FieldValue, FrameType, LongString, Method,
+    PROTOCOL_HEADER, ShortString, decode, encode_body_frame, encode_content, encode_content_header,
+    encode_heartbeat, encode_method, encode_properties,
 };
 use gatewayd::broker::{Broker, RecoverySummary};
 use gatewayd::config::Config;
-use gatewayd::gateway::{Accept, Gateway, GatewayPolicy, Output, Protocol, broker_policy};
+use gatewayd::gateway::{Accept, Gateway, GatewayPolicy, Output, Protocol, StoreCondition, broker_policy};
 use gatewayd::ids::{BatchNumber, ConnectionId};
 use gatewayd::store::Persisted;
 use gatewayd::time::{Mono, Now, Wall};
@@ -39,13 +39,18 @@ impl Bench {
 
     /// An open connection with channel 1 open.
     fn open(&mut self) -> ConnectionId {
+        self.open_as(FieldTable::EMPTY)
+    }
+
+    /// One of a client that says this of itself.
+    fn open_as(&mut self, client_properties: FieldTable<'_>) -> ConnectionId {
         let id = self.accept();
         self.gateway.receive(NOW, id, &PROTOCOL_HEADER);
         self.send(
             id,
             0,
             &connection::StartOk {
-                client_properties: FieldTable::EMPTY,
+                client_properties,
                 mechanism: "PLAIN",
                 response: LongString(b"\0guest\0guest"),
                 locale: "en_US",
@@ -245,6 +250,43 @@ fn durable_declarations_and_confirms_wait_for_flash_and_a_burst_is_answered_at_o
     assert!(bench.take(id).is_empty());
     bench.keep();
     assert_eq!(bench.take(id), ["1 Basic(Ack(Ack { delivery_tag: 6, multiple: true }))"]);
+}
+
+#[test]
+fn publishers_that_want_to_know_are_told_while_the_flash_does_not_take_what_they_send() {
+    let mut capabilities = FieldTableBuilder::new();
+    capabilities.push("connection.blocked", FieldValue::Boolean(true)).unwrap();
+    let mut properties = FieldTableBuilder::new();
+    properties.push("capabilities", FieldValue::Table(capabilities.table())).unwrap();
+    let mut bench = Bench::new();
+    let [publisher, consumer] = [(); 2].map(|()| bench.open_as(properties.table()));
+    let old = bench.open();
+    declare(&mut bench, publisher, "q", true);
+    bench.keep();
+    for id in [publisher, old] {
+        bench.publish(id, "q", b"x", true);
+        bench.keep();
+        bench.take(id);
+    }
+    // Its flash fails: whoever publishes is told once, whoever does not, or does not know the word, is not.
+    for _ in 0..2 {
+        bench.gateway.store_condition(StoreCondition::Failing("no space".to_owned()));
+    }
+    let blocked = |reason: &str| format!("0 Connection(Blocked(Blocked {{ reason: \"{reason}\" }}))");
+    assert_eq!(bench.take(publisher), [blocked("the flash does not take what it is given")]);
+    assert!(bench.take(consumer).is_empty() && bench.take(old).is_empty());
+    bench.gateway.store_condition(StoreCondition::Working);
+    assert_eq!(bench.take(publisher), ["0 Connection(Unblocked(Unblocked))"]);
+    assert!(bench.take(consumer).is_empty() && bench.take(old).is_empty());
+    // It is only slow: whoever sent what must wait is told, and told again when it has gone on.
+    let body = vec![0; 1 << 20];
+    for _ in 0..12 {
+        bench.publish(publisher, "q", &body, true);
+    }
+    assert_eq!(bench.take(publisher), [blocked("the flash must catch up")]);
+    bench.keep();
+    assert_eq!(bench.take(publisher), ["0 Connection(Unblocked(Unblocked))"]);
+    assert!(bench.take(consumer).is_empty() && bench.take(old).is_empty());
 }
 
 #[test]

@@ -254,7 +254,7 @@ impl Broker {
         let mut queues = matches.len();
         for Match { queue, options, share } in &matches {
             if self.queue(*queue).is_some_and(|queue| queue.kind != QueueKind::Named) {
-                self.offer(now, *queue, held, *options, *share, &mut elision);
+                refused |= self.offer(now, *queue, held, *options, *share, &mut elision);
                 continue;
             }
             if !avoid.is_empty() && self.queue(*queue).is_some_and(|queue| avoid.contains(&queue.name)) {
@@ -341,7 +341,7 @@ impl Broker {
         self.retained.get(address).map(|held| &**held)
     }
 
-    /// Puts one copy into a queue, or straight to its consumer.
+    /// Puts one copy into a queue, or straight to its consumer. True when the queue is full and refused it.
     fn offer(
         &mut self,
         now: Now,
@@ -350,11 +350,13 @@ impl Broker {
         options: SubscribeOptions,
         share: u32,
         elision: &mut Elision,
-    ) {
-        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+    ) -> bool {
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else {
+            return false;
+        };
         if queue.kind == QueueKind::Collection {
             self.collect(now, index, held, options.assurance_max, elision);
-            return;
+            return false;
         }
         let assurance = held.message.assurance.min(options.assurance_max);
         let expires_at = expiry(now.mono, held);
@@ -382,7 +384,7 @@ impl Broker {
                     }));
                 }
             }
-            return;
+            return false;
         }
         let connected = queue.consumer.is_some();
         let entry = Entry {
@@ -402,8 +404,11 @@ impl Broker {
         if expires_at != NEVER {
             self.look_later(now.mono, index, expires_at);
         }
-        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else {
+            return false;
+        };
         self.counters.queued += 1;
+        let (rejects, dropped) = (queue.bounds.overflow == Overflow::Reject, queue.dropped);
         let (durable, fast) = (queue.durable, queue.settle_us < self.elision_window_us());
         self.trace(now, TraceStep::Queued, index, held, "");
         self.dispatch(now, index);
@@ -413,6 +418,23 @@ impl Broker {
             *elision = elision.with(likely);
         }
         self.keep_queue_bounds(now, index);
+        if rejects {
+            self.keep_half_for_others(now, index);
+        }
+        rejects && self.queue(index).is_some_and(|queue| queue.dropped > dropped)
+    }
+
+    /// Sessions that reject lose nothing to make room for others, so together with the queues that reject they may hold
+    /// half: the newest goes when they hold more.
+    fn keep_half_for_others(&mut self, now: Now, index: QueueIndex) {
+        if !self.rejecting_are_crowded(index, 0) {
+            return;
+        }
+        let Some(queue) = self.queue_mut(index) else { return };
+        let reason = if queue.durable { LossReason::FlashQuota } else { LossReason::MemoryBound };
+        if let Some(entry) = queue.pop_newest() {
+            self.lose(now, index, &entry, reason);
+        }
     }
 
     pub(super) fn elision_window_us(&self) -> u64 {

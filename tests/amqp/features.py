@@ -289,7 +289,24 @@ def other_tag(ch):
     ch.queue_declare("there", passive=True)
 
 
+def blocked():
+    """A publisher that is faster than the flash's budget is told so, and when it may go on; nothing is lost."""
+    conn = connect()
+    ch = conn.channel()
+    told = []
+    conn.add_on_connection_blocked_callback(lambda _, frame: told.append(frame.method.reason))
+    conn.add_on_connection_unblocked_callback(lambda _, frame: told.append("unblocked"))
+    ch.queue_declare("heavy", durable=True, arguments={"x-max-length-bytes": 60_000_000})
+    body = b"x" * 1_000_000
+    for _ in range(30):
+        ch.basic_publish("", "heavy", body, PERSISTENT)
+    until(conn, lambda: told[-1:] == ["unblocked"])
+    assert told[:2] == ["the flash must catch up", "unblocked"], told
+    wait_ready(ch, "heavy", 30)
+
+
 run({
+    "blocked": blocked,
     "headers": headers,
     "topology": topology,
     "dead-letters": dead_letters,

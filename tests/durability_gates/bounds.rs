@@ -231,6 +231,58 @@ fn a_queue_that_rejects_keeps_the_oldest() {
     assert_eq!(payloads(&mut world, "sub"), range(1, 3));
 }
 
+/// A publisher of MQTT 5 is told that a session refused its message, one of MQTT 3.1.1 cannot be; either way there is a
+/// receipt, and it is on flash with the answer.
+#[test]
+fn a_session_that_rejects_is_told_to_the_publisher() {
+    let mut world = World::new(Setup::with(|setup| {
+        setup.config.queues.session.messages_max = 2;
+        setup.config.queues.session.overflow = Overflow::Reject;
+    }));
+    away(&mut world, "sub", "t");
+    world.send("five", "CONNECT version=5 client=five");
+    world.send("old", "CONNECT client=old");
+    for n in 1..=3 {
+        world.send("five", &format!("PUBLISH topic=t qos=1 id={n} payload={n}"));
+    }
+    let answers: Vec<String> =
+        world.lines_of("five").into_iter().filter(|line| line.contains("PUBACK")).collect();
+    assert_eq!(answers, ["PUBACK id=1", "PUBACK id=2", "PUBACK id=3 code=0x97"]);
+    world.send("five", "PUBLISH topic=t qos=2 id=4 payload=4");
+    assert!(world.lines_of("five").iter().any(|line| line == "PUBREC id=4 code=0x97"));
+    world.send("old", "PUBLISH topic=t qos=1 id=1 payload=5");
+    assert!(world.lines_of("old").iter().any(|line| line == "PUBACK id=1"));
+    world.cut_power();
+    assert_eq!(receipt(&world, "queue_bound")["messages"], 3);
+    assert_eq!(payloads(&mut world, "sub"), range(1, 2));
+}
+
+/// Sessions that reject lose nothing to make room, so together they hold no more than half of the quota.
+#[test]
+fn sessions_that_reject_hold_half_at_most() {
+    let mut world = World::new(Setup::with(|setup| {
+        setup.store.gateway_bytes_max = 1 << 20;
+        setup.store.journal_bytes = 64 << 10;
+        setup.config.queues.session.overflow = Overflow::Reject;
+    }));
+    away(&mut world, "one", "t");
+    away(&mut world, "two", "u");
+    world.send("five", "CONNECT version=5 client=five");
+    for n in 1..=1500 {
+        let topic = if n % 2 == 0 { "t" } else { "u" };
+        world.send("five", &format!("PUBLISH topic={topic} qos=1 id={n} payload=x*1000"));
+    }
+    let quota = world.figure("flash.quota_bytes");
+    let held = world.figure("fullest.0.bytes") + world.figure("fullest.1.bytes");
+    assert!(held <= quota / 2 && held > quota / 2 - 4096, "{held} of {quota}");
+    let refused = world.lines_of("five").iter().filter(|line| line.ends_with("code=0x97")).count() as u64;
+    assert_eq!(world.figure("lost.messages"), refused);
+    world.cut_power();
+    let kept = payloads(&mut world, "one").len() + payloads(&mut world, "two").len();
+    assert_eq!(kept as u64 + refused, 1500);
+    assert!(kept > 100 && refused > 100, "{kept} {refused}");
+}
+
 /// Over the file's quota the queue with the highest charge loses its oldest.
 #[test]
 fn over_the_flash_quota_the_heaviest_queue_loses() {
