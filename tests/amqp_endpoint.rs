@@ -164,6 +164,44 @@ fn declare(bench: &mut Bench, id: ConnectionId, name: &str, durable: bool) {
     );
 }
 
+/// Consumers may hold more than a queue may have ready; what comes back is held to the bound.
+#[test]
+fn what_comes_back_to_a_full_queue_makes_the_oldest_go() {
+    let mut bench = Bench::new();
+    let id = bench.open();
+    let mut arguments = FieldTableBuilder::new();
+    arguments.push("x-max-length", FieldValue::LongLongInt(2)).unwrap();
+    let declare = |passive| queue::Declare {
+        queue: "q",
+        passive,
+        durable: false,
+        exclusive: false,
+        auto_delete: false,
+        no_wait: false,
+        arguments: arguments.table(),
+    };
+    bench.send(id, 1, &declare(false));
+    let consume = basic::Consume {
+        queue: "q",
+        consumer_tag: "c",
+        no_local: false,
+        no_ack: false,
+        exclusive: false,
+        no_wait: true,
+        arguments: FieldTable::EMPTY,
+    };
+    bench.send(id, 1, &consume);
+    for n in 0..5 {
+        bench.publish(id, "q", &[n], false);
+    }
+    bench.send(id, 1, &basic::Cancel { consumer_tag: "c", no_wait: true });
+    bench.send(id, 1, &basic::Nack { delivery_tag: 0, multiple: true, requeue: true });
+    bench.take(id);
+    bench.send(id, 1, &declare(true));
+    let answered = bench.take(id);
+    assert!(answered[0].contains("message_count: 2"), "{answered:?}");
+}
+
 #[test]
 fn broken_frames_close_the_connection_with_their_code_and_no_other() {
     let mut heartbeat_on_1 = Vec::new();

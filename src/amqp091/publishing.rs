@@ -14,6 +14,8 @@ use super::delivering::{copy_headers, send_return};
 use super::fault::Fault;
 use super::link::{Context, Link, Reserved};
 use super::rights::may_publish;
+#[cfg(feature = "mutations")]
+use crate::broker::mutation::{Mutation, is_made};
 use crate::broker::{ExchangeIndex, Routed};
 use crate::message::{Annotations, Assurance, Message, PROPERTIES_AMQP091, swap_separators};
 
@@ -189,6 +191,11 @@ impl Channel {
         let routed = self.route(link, context, pending);
         if let Some(tag) = &mut self.confirm {
             *tag += 1;
+            #[cfg(feature = "mutations")]
+            let routed = match is_made(Mutation::ConfirmBeforeKept) {
+                true => Routed { gate: crate::broker::Gate::Open, ..routed },
+                false => routed,
+            };
             link.confirm(context.broker, routed.gate, (self.number, self.serial), *tag, routed.refused);
         }
         Ok(())

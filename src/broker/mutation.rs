@@ -38,6 +38,18 @@ pub enum Mutation {
     ForgetColdExchanges,
     /// A chunk counts as soon as it was copied, whatever became of its rows meanwhile.
     AdoptUnseen,
+    /// What comes back to a queue goes behind all that waits.
+    RequeueBehind,
+    /// Consumers are sent more than they said they take.
+    IgnoreCredit,
+    /// A publisher's confirm does not wait for flash.
+    ConfirmBeforeKept,
+    /// A publisher's acknowledgement does not wait for the named queues that got the message.
+    ForgetQueuesInGate,
+    /// What came back to a queue does not say so.
+    ForgetReturned,
+    /// A message goes to two consumers at a time.
+    DeliverTwice,
 }
 
 thread_local! {

@@ -10,6 +10,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::exchange::ExchangeIndex;
+#[cfg(feature = "mutations")]
+use super::mutation::{Mutation, is_made};
 use super::queue::{Entry, NEVER};
 use crate::ids::{ConnectionId, RowKey};
 use crate::time::Mono;
@@ -125,6 +127,10 @@ impl Consumer {
     }
 
     fn has_credit(&self) -> bool {
+        #[cfg(feature = "mutations")]
+        if is_made(Mutation::IgnoreCredit) {
+            return true;
+        }
         let own = match self.subscriber.credit_max {
             0 => CREDIT_UNLIMITED,
             credit_max => credit_max,
@@ -247,6 +253,8 @@ impl Named {
         self.ready_bytes += entry.charge();
         let level = self.level(ready, &entry);
         let at = level.partition_point(|other| other.order < entry.order);
+        #[cfg(feature = "mutations")]
+        let at = if is_made(Mutation::RequeueBehind) { level.len() } else { at };
         level.insert(at, entry);
     }
 

@@ -4,6 +4,8 @@ use std::rc::Rc;
 
 use super::held::Held;
 use super::loss::LossReason;
+#[cfg(feature = "mutations")]
+use super::mutation::{Mutation, is_made};
 use super::named::{CreditPool, Named, Subscriber, Unsettled};
 use super::publish::Offered;
 use super::queue::{Entry, NEVER, QueueIndex};
@@ -158,8 +160,14 @@ impl Broker {
                 touched.push(index);
             }
         }
+        let returned = matches!(settlement, Settlement::Requeue | Settlement::Release);
         for index in touched {
             self.dispatch(now, index);
+            if returned {
+                // Consumers may have had more than the queue may hold, and the bounds drop only what is ready.
+                self.keep_ready_bounds(now, index);
+                self.keep_queue_bounds(now, index);
+            }
         }
         self.bury_dead(now);
     }
@@ -185,6 +193,10 @@ impl Broker {
                     self.traces.step(now, TraceStep::Returned, &entry.held, (&queue.name, "given back"));
                     entry.redelivered = true;
                     entry.returns = entry.returns.saturating_add(1);
+                    #[cfg(feature = "mutations")]
+                    if is_made(Mutation::ForgetReturned) {
+                        entry.redelivered = false;
+                    }
                 }
                 let returns_max = named.settings().returns_max;
                 if returns_max.is_some_and(|max| u32::from(entry.returns) > max) {
@@ -274,6 +286,20 @@ impl Broker {
                 });
             }
             self.counters.delivered += 1;
+            #[cfg(feature = "mutations")]
+            if is_made(Mutation::DeliverTwice) {
+                let others = self.named(index).into_iter().flat_map(|named| &named.consumers);
+                let other = others.map(|c| (c.subscriber.connection, c.subscriber.handle));
+                if let Some((connection, consumer)) =
+                    other.clone().find(|other| *other != (connection, handle))
+                {
+                    self.events.push_back(Event::Deliver(Delivery {
+                        connection,
+                        consumer,
+                        ..delivery.clone()
+                    }));
+                }
+            }
             self.events.push_back(Event::Deliver(delivery));
         }
     }
@@ -344,6 +370,8 @@ impl Broker {
         self.keep_ready_bounds(now, index);
         self.keep_queue_bounds(now, index);
         self.arm(now.mono, index);
+        #[cfg(feature = "mutations")]
+        let durable = durable && !is_made(Mutation::ForgetQueuesInGate);
         if !durable {
             return Some(Offered::Taken);
         }

@@ -1,6 +1,6 @@
 //! What is looked at in the gateway itself: bounds and conservation at all times, recovered state, the end's judgement.
 
-use gatewayd::broker::{LossReason, QueueStatus};
+use gatewayd::broker::{LossReason, QueueKind, QueueStatus};
 
 use crate::client::Stage;
 use crate::machine::Snapshot;
@@ -11,6 +11,11 @@ use crate::world::World;
 pub fn always(world: &mut World) -> Check {
     world.machine.check_conservation()?;
     for queue in world.machine.gateway.broker().queue_status().filter(|queue| queue.dropped > 0) {
+        if queue.kind == QueueKind::Named {
+            let named = world.model.queues.iter_mut().filter(|state| *state.name == *queue.name);
+            named.for_each(|state| state.unordered = true);
+            continue;
+        }
         let client = world.clients.iter().position(|client| *client.identifier == *queue.name);
         if let Some(session) = client.and_then(|client| world.model.sessions.get_mut(client)) {
             session.has_dropped = true;
@@ -27,7 +32,7 @@ fn bounds(world: &World) -> Check {
         if over && queue.messages > in_flight && !waits_for_rows(world, &queue) {
             return Err(format!("a queue is above its bounds: {queue:?}"));
         }
-        if queue.in_flight > usize::from(world.plan.inflight_max) {
+        if queue.kind == QueueKind::Session && queue.in_flight > usize::from(world.plan.inflight_max) {
             return Err(format!("more is in flight than the window allows: {queue:?}"));
         }
     }
@@ -87,6 +92,21 @@ pub fn at_rest(world: &World) -> Check {
         client.unfinished()?;
     }
     no_damage(world)?;
+    for client in &world.amqp {
+        client.unfinished()?;
+    }
+    for queue in &world.model.queues {
+        let missing = queue.missing();
+        let receipts = world.machine.gateway.broker().loss_receipts();
+        let admitted: u64 =
+            receipts.filter(|receipt| *receipt.queue == *queue.name).map(|receipt| receipt.messages).sum();
+        if admitted < missing.copies {
+            return Err(format!(
+                "{} acknowledged messages never reached queue {}, {admitted} are admitted: {:?}",
+                missing.copies, queue.name, missing.pushed_by
+            ));
+        }
+    }
     for client in 0..world.clients.len() {
         accounted_for(world, client)?;
     }

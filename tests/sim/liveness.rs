@@ -47,6 +47,7 @@ fn come_to_rest(world: &mut World, present: &[usize]) -> Check {
                 moved = true;
             }
         }
+        moved |= crate::amqp_workload::come_back(world);
         moved |= carry_everything(world)?;
         if world.machine.failing {
             world.machine.reopen(&mut world.trace, world.now)?;
@@ -112,6 +113,7 @@ fn carry_everything(world: &mut World) -> Result<bool, String> {
             world.post(client);
         }
     }
+    moved |= crate::amqp_workload::settle_everything(world);
     Ok(moved)
 }
 

@@ -14,6 +14,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "the environment chooses the seeds")]
 
+mod amqp;
+mod amqp_workload;
 mod checker;
 mod client;
 #[path = "../support/disk.rs"]
@@ -27,6 +29,7 @@ mod mutations;
 mod network;
 mod payload;
 mod plan;
+mod queues;
 mod retained;
 mod series;
 mod trace;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gatewayd::mqtt::topic::{TopicFilter, TopicName, matches};
 
+use crate::queues::{Exchange, QueueState};
 use crate::retained::{Deletion, RetainedHistory};
 
 /// The result of every check: what is wrong, or nothing.
@@ -22,6 +23,7 @@ pub type Instance = (MessageNumber, usize);
 
 #[derive(Debug)]
 pub struct Message {
+    pub exchange: Exchange,
     pub topic: &'static str,
     pub qos: u8,
     pub retain: bool,
@@ -41,6 +43,8 @@ pub struct Sending {
     pub sends: u32,
     /// The publisher's session may have been replaced under way, so each time that it was sent may count.
     pub doubtful: bool,
+    /// Its transaction was not committed.
+    pub withdrawn: bool,
     /// Connections that may still carry it.
     carriers: u32,
 }
@@ -68,7 +72,11 @@ impl Sending {
 
     /// How often it may have been routed.
     pub const fn routed_max(&self, qos: u8) -> u32 {
-        if qos == 2 && !self.doubtful && self.sends > 1 { 1 } else { self.sends }
+        match qos {
+            _ if self.withdrawn => 0,
+            2 if !self.doubtful && self.sends > 1 => 1,
+            _ => self.sends,
+        }
     }
 
     /// Nothing of it happens after this; `None` while it may.
@@ -101,9 +109,9 @@ const ABSENT: u8 = 0x08;
 
 /// What a session is owed of one publish.
 #[derive(Clone, Copy, Debug)]
-struct Due {
+pub struct Due {
     /// The publisher has the acknowledgement, so it is owed for good.
-    firm: bool,
+    pub firm: bool,
     start: u64,
 }
 
@@ -170,6 +178,8 @@ pub struct Missing {
 pub struct Model {
     pub messages: Vec<Message>,
     pub sessions: Vec<Session>,
+    /// Queues of AMQP clients.
+    pub queues: Vec<QueueState>,
     pub retained: RetainedHistory,
     /// Copies that may have entered queues.
     copies: Vec<Copy>,
@@ -207,8 +217,12 @@ impl Model {
     pub fn sent(&mut self, step: u64, instance: Instance) {
         let message = self.at_mut(instance.0);
         let (topic, qos, bytes) = (message.topic, message.qos, message.bytes + message.topic.len());
+        let reaches_sessions = message.exchange == Exchange::Topic;
         if let Some(sending) = message.instances.get_mut(instance.1) {
             sending.leaves();
+        }
+        if !reaches_sessions {
+            return;
         }
         self.copy(step, topic, qos, bytes, Source::Message(instance));
     }
@@ -247,8 +261,9 @@ impl Model {
 
     /// What is owed of the publish is owed for good.
     pub fn firm(&mut self, instance: Instance) {
-        for session in &mut self.sessions {
-            if let Some(due) = session.due.get_mut(&instance) {
+        let dues = self.sessions.iter_mut().map(|session| &mut session.due);
+        for due in dues.chain(self.queues.iter_mut().map(|queue| &mut queue.due)) {
+            if let Some(due) = due.get_mut(&instance) {
                 due.firm = true;
             }
         }
@@ -270,15 +285,30 @@ impl Model {
 
     /// The publish never took place, as far as anybody can know: nothing is owed.
     pub fn forgotten(&mut self, instance: Instance) {
-        for session in &mut self.sessions {
-            session.due.retain(|owed, due| *owed != instance || due.firm);
+        let dues = self.sessions.iter_mut().map(|session| &mut session.due);
+        for due in dues.chain(self.queues.iter_mut().map(|queue| &mut queue.due)) {
+            due.retain(|owed, due| *owed != instance || due.firm);
+        }
+    }
+
+    /// The publish was part of a transaction that is not committed: it never takes place.
+    pub fn withdrawn(&mut self, instance: Instance) {
+        self.forgotten(instance);
+        if let Some(sending) = self.at_mut(instance.0).instances.get_mut(instance.1) {
+            sending.withdrawn = true;
         }
     }
 
     /// Every session that surely wants the message is owed it.
     fn owe(&mut self, step: u64, instance: Instance, firm: bool) {
-        let message = self.at(instance.0);
+        let Some(message) = self.messages.get(instance.0 as usize) else { return };
         let (topic, qos) = (message.topic, message.qos);
+        for queue in self.queues.iter_mut().filter(|queue| qos > 0 && queue.wants(message)) {
+            queue.due.insert(instance, Due { firm, start: step });
+        }
+        if message.exchange != Exchange::Topic {
+            return;
+        }
         for session in self.sessions.iter_mut().filter(|session| session.lasts()) {
             if session.surely(topic).is_some_and(|granted| granted.min(qos) > 0) {
                 session.due.insert(instance, Due { firm, start: step });
@@ -419,6 +449,9 @@ impl Model {
         let Some(message) = self.messages.get(seen.number as usize) else {
             return Err(format!("client {client} got message {}, which nobody published", seen.number));
         };
+        if message.exchange != Exchange::Topic || message.routed_max() == 0 {
+            return Err(format!("client {client} got message {}, which is not for it", seen.number));
+        }
         let session = self.sessions.get_mut(client).ok_or("no such session")?;
         let filters: Vec<_> = session.matching(message.topic).collect();
         let granted = session.ever(message.topic);
@@ -447,7 +480,7 @@ impl Model {
             got.routed += 1;
             // [MQTT-3.3.1-1]
             // A will may be published once more after a cut.
-            let once = sent_once && message.instances.len() == 1 && message.publisher < usize::MAX / 2;
+            let once = sent_once && message.instances.len() == 1 && !message.is_will();
             if got.routed > 1 && !seen.duplicate && once {
                 return Err(format!("client {client} got message {} again without DUP", seen.number));
             }
@@ -517,6 +550,21 @@ impl Model {
 }
 
 impl Message {
+    /// A will: its publisher is nobody who could publish twice.
+    pub const fn is_will(&self) -> bool {
+        self.publisher > usize::MAX / 2
+    }
+
+    /// How often it left.
+    pub fn sends(&self) -> u32 {
+        self.instances.iter().map(|sending| sending.sends).sum()
+    }
+
+    /// It was sent once, so that its deliveries can be told from each other.
+    pub fn is_sent_once(&self) -> bool {
+        matches!(self.instances.as_slice(), [Sending { sends: 1, .. }])
+    }
+
     /// How often it may have been routed.
     pub fn routed_max(&self) -> u32 {
         self.instances.iter().map(|sending| sending.routed_max(self.qos)).sum()

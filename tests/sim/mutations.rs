@@ -65,4 +65,10 @@ mutations! {
     forgetting_a_chunk_is_found => ForgetChunk
     forgetting_exchanges_of_cold_rows_is_found => ForgetColdExchanges
     adopting_a_chunk_unseen_is_found => AdoptUnseen
+    requeueing_behind_what_waits_is_found => RequeueBehind
+    ignoring_credit_is_found => IgnoreCredit
+    confirming_before_the_message_is_kept_is_found => ConfirmBeforeKept
+    forgetting_queues_in_the_gate_is_found => ForgetQueuesInGate
+    forgetting_that_a_message_came_back_is_found => ForgetReturned
+    delivering_to_two_consumers_is_found => DeliverTwice
 }

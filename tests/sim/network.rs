@@ -6,13 +6,26 @@ use gatewayd::ids::ConnectionId;
 
 use crate::client::Content;
 
+/// Whose connection it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Party {
+    Mqtt(usize),
+    Amqp(usize),
+}
+
+impl From<usize> for Party {
+    fn from(client: usize) -> Self {
+        Self::Mqtt(client)
+    }
+}
+
 #[derive(Debug)]
 pub struct Link {
     pub connection: ConnectionId,
     /// Who reads what comes back; nobody after the client left it.
-    pub client: Option<usize>,
+    pub client: Option<Party>,
     /// Whose session it was opened for.
-    pub owner: usize,
+    pub owner: Party,
     pub to_gateway: VecDeque<u8>,
     /// CONNACK came on it.
     pub joined: bool,
@@ -29,7 +42,7 @@ pub struct Link {
 }
 
 impl Link {
-    pub const fn new(connection: ConnectionId, client: usize) -> Self {
+    pub const fn new(connection: ConnectionId, client: Party) -> Self {
         Self {
             connection,
             client: Some(client),

@@ -6,6 +6,7 @@ use gatewayd::broker::{Overflow, Policy, QueueBounds};
 use gatewayd::random::Random;
 
 use crate::mistakes::Mistake;
+use crate::queues::Exchange;
 
 /// The topics of a run.
 pub const TOPICS: [&str; 6] = ["a/x", "a/y", "b/x", "b/y/z", "c", "a"];
@@ -25,10 +26,38 @@ pub struct Profile {
     pub absence: u64,
 }
 
+/// What an AMQP client does.
+#[derive(Clone, Debug)]
+pub struct AmqpProfile {
+    pub publishes: bool,
+    /// Queues that it consumes from.
+    pub consumes: Vec<usize>,
+    /// The bindings of every queue, which it makes sure of.
+    pub bindings: Vec<Vec<(Exchange, &'static str)>>,
+    /// 0: as many as the gateway allows.
+    pub prefetch: u16,
+    /// The prefetch counts for all its consumers together.
+    pub global: bool,
+    /// Publishes in transactions, else with confirms.
+    pub transactional: bool,
+    pub frame_max: u32,
+    pub absence: u64,
+}
+
+/// Names of the queues of a run.
+pub const QUEUES: [&str; 3] = ["jobs", "alarms", "archive"];
+
+/// Patterns that queues are bound to `amq.topic` with, and keys of the direct exchange.
+pub const PATTERNS: [&str; 8] = ["a.#", "*.x", "#", "b.y.z", "#.z", "c", "a.*", "b.#"];
+pub const KEYS: [&str; 3] = ["a.x", "b.y.z", "c"];
+
 /// The course of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub clients: Vec<Profile>,
+    pub amqp: Vec<AmqpProfile>,
+    /// How many queues there are.
+    pub queues: usize,
     pub rounds: u32,
     pub steps_per_round: u64,
     /// Ends of rounds, once in so many: by a clean stop, by a killed process. The rest are power cuts.
@@ -76,6 +105,8 @@ impl Plan {
         let bytes_max = if random.below(5) == 0 { 2_000 + random.below(20_000) } else { 16 << 20 };
         let inflight_max = 1 + u16::try_from(random.below(if overflowing { 4 } else { 12 })).unwrap_or(1);
         let clients = (0..3 + random.below(4)).map(|number| profile(random, number)).collect();
+        let queues = usize::try_from(random.below(4)).unwrap_or(0);
+        let amqp = if queues > 0 { amqp_profiles(random, queues) } else { Vec::new() };
         let session_bounds = QueueBounds { messages_max, bytes_max, overflow: Overflow::DropOldest };
         let large = random.below(3) == 0;
         let steps_more = if random.below(10) == 0 { 12_000 } else { 3_000 };
@@ -88,6 +119,8 @@ impl Plan {
         let memory_max = if random.below(8) == 0 { 24_000 + random.below(60_000) } else { 128 << 20 };
         Self {
             clients,
+            amqp,
+            queues,
             rounds: 2 + below32(random, 5),
             steps_per_round: 300 + random.below(steps_more),
             clean_stop_one_in: 6,
@@ -146,6 +179,45 @@ fn profile(random: &mut Random, number: u64) -> Profile {
         .map(|_| usize::try_from(random.below(FILTERS.len() as u64)).unwrap_or(0))
         .collect();
     Profile { durable, publishes, subscribes, filters, absence: 1 + random.below(3) * random.below(100) }
+}
+
+/// One to three clients; each queue is consumed from by one of them at least.
+fn amqp_profiles(random: &mut Random, queues: usize) -> Vec<AmqpProfile> {
+    let count = 1 + random.below(3);
+    let pick = |random: &mut Random, from: &[&'static str]| {
+        let at = usize::try_from(random.below(from.len() as u64)).unwrap_or(0);
+        from.get(at).copied().unwrap_or("#")
+    };
+    let bindings: Vec<Vec<_>> = (0..queues)
+        .map(|_| {
+            let topics =
+                (0..1 + random.below(2)).map(|_| (Exchange::Topic, pick(random, &PATTERNS))).collect();
+            let mut bindings: Vec<_> = topics;
+            if random.below(2) == 0 {
+                bindings.push((Exchange::Direct, pick(random, &KEYS)));
+            }
+            bindings
+        })
+        .collect();
+    let crowded = random.below(2) == 0;
+    (0..count)
+        .map(|number| AmqpProfile {
+            publishes: number == 0 || random.below(2) == 0,
+            consumes: (0..queues)
+                .filter(|queue| *queue as u64 % count == number || crowded && random.below(2) == 0)
+                .collect(),
+            bindings: bindings.clone(),
+            prefetch: match random.below(5) {
+                0 => 0,
+                1 => 1,
+                _ => 1 + u16::try_from(random.below(8)).unwrap_or(0),
+            },
+            global: random.below(4) == 0,
+            transactional: random.below(4) == 0,
+            frame_max: if random.below(2) == 0 { 4_096 } else { 131_072 },
+            absence: 1 + random.below(3) * random.below(60),
+        })
+        .collect()
 }
 
 fn below32(random: &mut Random, bound: u64) -> u32 {

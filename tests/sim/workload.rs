@@ -4,6 +4,7 @@ use crate::client::{Client, Content, Stage, WillOf};
 use crate::model::{Check, Message, MessageNumber};
 use crate::payload::HEAD_BYTES;
 use crate::plan::{FILTERS, TOPICS};
+use crate::queues::Exchange;
 use crate::world::World;
 
 /// Largest payload, bytes.
@@ -11,8 +12,11 @@ const LARGE_BYTES_MAX: u64 = 40_000;
 
 /// One client does one thing.
 pub fn act(world: &mut World) -> Check {
-    let count = world.clients.len() as u64;
+    let count = (world.clients.len() + world.amqp.len()) as u64;
     let client = usize::try_from(world.random.below(count)).unwrap_or(0);
+    if client >= world.clients.len() {
+        return crate::amqp_workload::act(world, client - world.clients.len());
+    }
     let Some(stage) = world.clients.get(client).map(|client| client.stage) else { return Ok(()) };
     let chance = world.random.below(100);
     match (stage, chance) {
@@ -48,7 +52,7 @@ fn connect_sometimes(world: &mut World, client: usize) {
 
 /// Opens a connection and sends CONNECT. Without misfortune there is no keep-alive and no will.
 pub fn connect(world: &mut World, client: usize, clean: bool, misfortune: bool) {
-    if !world.open(client) {
+    if !world.open(client.into()) {
         return;
     }
     let clean = clean || world.clients.get(client).is_some_and(|client| client.must_be_clean);
@@ -83,7 +87,15 @@ fn new_will(world: &mut World, client: usize) -> WillOf {
     let bytes = HEAD_BYTES + 4;
     let publisher = usize::MAX - client;
     WillOf {
-        number: world.model.message(Message { topic, qos, retain, bytes, publisher, instances: vec![] }),
+        number: world.model.message(Message {
+            exchange: Exchange::Topic,
+            topic,
+            qos,
+            retain,
+            bytes,
+            publisher,
+            instances: vec![],
+        }),
     }
 }
 
@@ -106,7 +118,15 @@ fn publish(world: &mut World, client: usize) {
     let number = twin(world, client, qos, retain).unwrap_or_else(|| {
         let topic = pick_topic(world);
         let bytes = pick_bytes(world);
-        world.model.message(Message { topic, qos, retain, bytes, publisher: client, instances: vec![] })
+        world.model.message(Message {
+            exchange: Exchange::Topic,
+            topic,
+            qos,
+            retain,
+            bytes,
+            publisher: client,
+            instances: vec![],
+        })
     });
     expire(world);
     let instance = world.model.instance(step, number);
@@ -192,7 +212,7 @@ fn take_over(world: &mut World, client: usize) {
     connect(world, client, !durable, true);
 }
 
-fn pick_topic(world: &mut World) -> &'static str {
+pub fn pick_topic(world: &mut World) -> &'static str {
     let at = usize::try_from(world.random.below(TOPICS.len() as u64)).unwrap_or(0);
     TOPICS.get(at).copied().unwrap_or("a")
 }
@@ -209,7 +229,7 @@ fn pick_qos(world: &mut World) -> u8 {
     0
 }
 
-fn pick_bytes(world: &mut World) -> usize {
+pub fn pick_bytes(world: &mut World) -> usize {
     let large = world.plan.large_one_in;
     let more = if large > 0 && world.random.below(large) == 0 {
         world.random.below(LARGE_BYTES_MAX)

@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use gatewayd::broker::Policy;
-use gatewayd::gateway::{Accept, Output};
+use gatewayd::gateway::{Accept, Output, Protocol};
 use gatewayd::ids::ConnectionId;
 use gatewayd::random::Random;
 use gatewayd::time::{Mono, Now, Wall};
 
+use crate::amqp::AmqpClient;
 use crate::checker;
-use crate::client::{Client, Stage, tell_ended};
+use crate::client::{Client, Content, Stage, tell_ended};
 use crate::disk::SimDisk;
 use crate::machine::{Machine, Snapshot, StartError, Writing};
 use crate::mistakes::Mistake;
 use crate::model::{Check, Model};
-use crate::network::Link;
-use crate::plan::Plan;
+use crate::network::{Link, Party};
+use crate::plan::{Plan, QUEUES};
+use crate::queues::QueueState;
 use crate::trace::Trace;
 use crate::wills::Wills;
 
@@ -33,6 +35,7 @@ pub struct Outcome {
     pub given_up: u64,
     pub messages: u64,
     pub deliveries: u64,
+    pub amqp_deliveries: u64,
     pub batches: u64,
     pub lost: u64,
     /// Messages that needed no flash at all.
@@ -56,6 +59,7 @@ impl Outcome {
         self.clean_stops += other.clean_stops;
         self.messages += other.messages;
         self.deliveries += other.deliveries;
+        self.amqp_deliveries += other.amqp_deliveries;
         self.batches += other.batches;
         self.lost += other.lost;
         self.elided += other.elided;
@@ -71,6 +75,7 @@ pub struct World {
     pub trace: Trace,
     pub model: Model,
     pub clients: Vec<Client>,
+    pub amqp: Vec<AmqpClient>,
     pub links: BTreeMap<u64, Link>,
     pub machine: Machine,
     pub policy: Policy,
@@ -111,9 +116,17 @@ pub fn run(seed: u64, mistake: Option<Mistake>, shown: bool) -> Result<Outcome, 
     let machine = Machine::start(disk, &plan, &policy, random.next(), now)
         .map_err(|(_, error)| format!("the first start failed: {error:?}"))?;
     let clients = (0..plan.clients.len()).map(|number| Client::new(number, plan.inflight_max)).collect();
+    let amqp = plan.amqp.iter().cloned().enumerate();
+    let amqp: Vec<_> = amqp.map(|(number, profile)| AmqpClient::new(number, profile)).collect();
+    let mut model = Model::new(plan.clients.len());
+    for (queue, name) in QUEUES.iter().enumerate().take(plan.queues) {
+        let consumers = amqp.iter().filter(|client| client.profile.consumes.contains(&queue)).count();
+        model.queues.push(QueueState::new(name, consumers == 1));
+    }
     let mut world = World {
-        model: Model::new(plan.clients.len()),
+        model,
         clients,
+        amqp,
         links: BTreeMap::new(),
         machine,
         messages_max_least: policy.session_bounds.messages_max,
@@ -139,6 +152,7 @@ pub fn run(seed: u64, mistake: Option<Mistake>, shown: bool) -> Result<Outcome, 
     world.outcome.steps = world.trace.step;
     world.outcome.messages = world.model.messages.len() as u64;
     world.outcome.deliveries = world.clients.iter().map(|client| client.deliveries).sum();
+    world.outcome.amqp_deliveries = world.amqp.iter().map(|client| client.deliveries).sum();
     Ok(world.outcome)
 }
 
@@ -217,47 +231,61 @@ impl World {
 
     // Connections.
 
-    /// A connection of `client` opens; false when the gateway takes no more.
-    pub fn open(&mut self, client: usize) -> bool {
+    /// A connection opens; false when the gateway takes no more.
+    pub fn open(&mut self, party: Party) -> bool {
+        let protocol = match party {
+            Party::Mqtt(_) => Protocol::Mqtt,
+            Party::Amqp(_) => Protocol::Amqp091,
+        };
         let accept = Accept {
             allow_anonymous: true,
             peer: format!("sim:{}", self.next_link).into(),
             ..Accept::default()
         };
-        let Some(connection) = self.machine.gateway.accept(self.now, accept) else { return false };
+        let Some(connection) = self.machine.gateway.accept_protocol(self.now, protocol, accept) else {
+            return false;
+        };
         self.kicked = true;
-        self.links.insert(self.next_link, Link::new(connection, client));
-        self.trace.note(format_args!("link {} of client {client} opens", self.next_link));
+        self.links.insert(self.next_link, Link::new(connection, party));
+        self.trace.note(format_args!("link {} of {party:?} opens", self.next_link));
         self.next_link += 1;
         true
     }
 
-    /// The link that `client` uses now.
-    pub fn link_of(&self, client: usize) -> Option<u64> {
-        self.links.iter().find(|(_, link)| link.client == Some(client)).map(|(number, _)| *number)
+    /// The link that is used now.
+    pub fn link_of(&self, party: impl Into<Party>) -> Option<u64> {
+        let party = party.into();
+        self.links.iter().find(|(_, link)| link.client == Some(party)).map(|(number, _)| *number)
     }
 
     /// What a client wrote goes on its way.
-    pub fn post(&mut self, client: usize) {
-        let Some(number) = self.link_of(client) else { return };
-        let (Some(link), Some(client)) = (self.links.get_mut(&number), self.clients.get_mut(client)) else {
-            return;
-        };
-        link.to_gateway.extend(client.outgoing.drain(..));
-        link.carried.append(&mut client.carried);
+    pub fn post(&mut self, party: impl Into<Party>) {
+        let party = party.into();
+        let Some(link) = self.link_of(party).and_then(|number| self.links.get_mut(&number)) else { return };
+        match party {
+            Party::Mqtt(client) => {
+                let Some(client) = self.clients.get_mut(client) else { return };
+                link.to_gateway.extend(client.outgoing.drain(..));
+                link.carried.append(&mut client.carried);
+            }
+            Party::Amqp(client) => {
+                let Some(client) = self.amqp.get_mut(client) else { return };
+                link.to_gateway.extend(client.outgoing.drain(..));
+                link.carried.extend(client.carried.drain(..).map(Content::Message));
+            }
+        }
     }
 
     /// The client has nothing more to do with its link; what it sent is still on its way. `last`: the end follows.
-    pub fn leave(&mut self, client: usize, last: bool) {
-        let Some(number) = self.link_of(client) else { return };
+    pub fn leave(&mut self, party: impl Into<Party>, last: bool) {
+        let party = party.into();
+        let Some(number) = self.link_of(party) else { return };
         if let Some(link) = self.links.get_mut(&number) {
             link.client = None;
             link.ends = last;
         }
-        if let Some(client) = self.clients.get_mut(client) {
-            client.lost_connection(self.trace.step, &mut self.model);
-        }
-        self.trace.note(format_args!("client {client} leaves link {number}"));
+        self.tell_lost(Some(party));
+        self.trace.note(format_args!("{party:?} leaves link {number}"));
     }
 
     /// The connection breaks: what was on its way is gone.
@@ -277,13 +305,38 @@ impl World {
         for content in link.carried {
             tell_ended(step, &mut self.model, content);
         }
-        if let Some(client) = link.client.and_then(|client| self.clients.get_mut(client)) {
-            client.lost_connection(step, &mut self.model);
+        self.tell_lost(link.client);
+        if let Party::Mqtt(client) = link.owner
+            && link.joined
+        {
+            self.model.left(client, self.passed_us);
         }
-        if link.joined {
-            self.model.left(link.owner, self.passed_us);
+        self.link_ended(number);
+    }
+
+    fn tell_lost(&mut self, party: Option<Party>) {
+        let step = self.trace.step;
+        match party {
+            Some(Party::Mqtt(client)) => {
+                if let Some(client) = self.clients.get_mut(client) {
+                    client.lost_connection(step, &mut self.model);
+                }
+            }
+            Some(Party::Amqp(client)) => {
+                if let Some(client) = self.amqp.get_mut(client) {
+                    client.lost_connection(step, &mut self.model);
+                }
+            }
+            None => {}
         }
-        self.wills.link_ended(step, number, &mut self.model);
+    }
+
+    /// The gateway saw the end of a link.
+    fn link_ended(&mut self, number: u64) {
+        self.wills.link_ended(self.trace.step, number, &mut self.model);
+        for queue in &mut self.model.queues {
+            queue.released(number, None);
+        }
     }
 
     pub fn pick_link(&mut self) -> Option<u64> {
@@ -350,7 +403,11 @@ impl World {
         self.machine.gateway.sent(self.now, connection, bytes.len());
         self.kicked = true;
         self.after_call();
-        let Some(client) = client else { return Ok(true) };
+        let client = match client {
+            None => return Ok(true),
+            Some(Party::Amqp(client)) => return self.amqp_receives(client, &bytes).map(|()| true),
+            Some(Party::Mqtt(client)) => client,
+        };
         let joined = |world: &Self| world.clients.get(client).is_some_and(|c| c.stage == Stage::Joined);
         let joined_before = joined(self);
         if !joined_before {
@@ -380,7 +437,7 @@ impl World {
             if let Output::Close { connection, .. } = &output
                 && let Some(number) = self.number_of(*connection)
             {
-                self.wills.link_ended(self.trace.step, number, &mut self.model);
+                self.link_ended(number);
             }
             self.outputs.push_back(output);
         }
@@ -426,10 +483,11 @@ impl World {
         };
         self.trace.note(format_args!("link {number} is closed: {why}"));
         let client = self.links.get(&number).and_then(|link| link.client);
+        let timeouts = ["keep_alive_timeout", "connect_timeout", "heartbeat_timeout", "handshake_timeout"];
         if let Some(client) = client
-            && !["keep_alive_timeout", "connect_timeout"].contains(&why)
+            && !timeouts.contains(&why)
         {
-            return Err(format!("client {client}: its connection was closed: {why}"));
+            return Err(format!("{client:?}: its connection was closed: {why}"));
         }
         if self.random.below(2) == 0 {
             while self.carry_out(number, usize::MAX)? {}
@@ -561,6 +619,9 @@ impl World {
         }
         for client in &mut self.clients {
             client.gateway_restarted();
+        }
+        for queue in &mut self.model.queues {
+            queue.machine_ended();
         }
     }
 
