@@ -24,7 +24,7 @@ use crate::store::chunk::{BacklogChanged, CHUNK_BYTES, ChunkPlan};
 use crate::time::{Mono, Now};
 
 /// Rows that wait in memory are pressure from here on, whatever the window could hold: bytes of the window.
-const HOT_BYTES_MAX: u64 = 4 << 20;
+const HOT_BYTES_MAX: u64 = 2 << 20;
 /// A row that is older moves without pressure.
 const AGE: Duration = Duration::from_secs(600);
 /// Changes for age alone, and looks at what has grown old.
@@ -35,7 +35,7 @@ const PACE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(10);
 /// Bytes of rows that one change moves, and when there is no time to lose.
 const ROUND_BYTES: u64 = 1 << 20;
-const ROUND_BYTES_URGENT: u64 = 4 << 20;
+const ROUND_BYTES_URGENT: u64 = 1 << 20;
 /// Chunks of one change.
 const CHUNKS_PER_CHANGE_MAX: usize = 512;
 /// With so many chunks only large ones are added: each takes memory.

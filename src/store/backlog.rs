@@ -20,6 +20,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::backlog_salvage::Salvage;
@@ -66,7 +67,7 @@ pub(super) struct NewChunk {
     pub(super) number: ChunkNumber,
     pub(super) summary: Vec<u8>,
     /// Encoded row pieces, keys ascending.
-    pub(super) pieces: Vec<Vec<u8>>,
+    pub(super) pieces: Vec<Bytes>,
     /// The highest key among them.
     pub(super) last: RowKey,
 }

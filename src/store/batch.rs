@@ -2,6 +2,8 @@
 //!
 //! Owns the batch and its builder. The form of the rows in it is `row`'s, writing it is `engine`'s.
 
+use bytes::Bytes;
+
 use super::row::{self, PIECES_MAX, pieces_of};
 use crate::ids::{BatchNumber, RowKey};
 use crate::limits::{BATCH_ROWS_MAX, ROW_BYTES_MAX};
@@ -17,8 +19,9 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub number: BatchNumber,
-    /// Encoded row pieces in ascending key order (layout: `store::row`).
-    pub pieces: Vec<(RowKey, Vec<u8>)>,
+    /// Encoded row pieces in ascending key order (layout: `store::row`). They share one allocation, so that a copy of the
+    /// batch costs no copy of its rows.
+    pub pieces: Vec<(RowKey, Bytes)>,
     /// Rows that nobody needs any more; each covers all pieces of a row.
     pub deletes: Vec<Place>,
     /// No row below this key is needed after this batch. Only a hint: what is salvaged from a damaged file below it
@@ -50,8 +53,12 @@ pub struct Persisted {
 /// Collects the rows of the batch that is open.
 #[derive(Debug)]
 pub struct BatchBuilder {
+    /// Without its pieces.
     batch: Batch,
-    bytes: usize,
+    /// The encoded pieces, one after the other.
+    rows: Vec<u8>,
+    /// The key of each piece and where it ends in `rows`.
+    ends: Vec<(RowKey, usize)>,
 }
 
 impl BatchBuilder {
@@ -59,7 +66,7 @@ impl BatchBuilder {
     #[must_use]
     pub const fn new(number: BatchNumber) -> Self {
         let batch = Batch { number, pieces: Vec::new(), deletes: Vec::new(), min_live_key: None };
-        Self { batch, bytes: 0 }
+        Self { batch, rows: Vec::new(), ends: Vec::new() }
     }
 
     /// The number of the batch.
@@ -71,7 +78,7 @@ impl BatchBuilder {
     /// Adds a row and says where it will lie. `None` when the keys of this batch (65 536 pieces) do not suffice, or
     /// the body is longer than 32 767 pieces of [`ROW_BYTES_MAX`]; nothing is added then.
     pub fn push(&mut self, kind: u8, body: &[u8]) -> Option<Place> {
-        let first = self.batch.pieces.len();
+        let first = self.ends.len();
         let count = pieces_of(body.len());
         if count > PIECES_MAX || first + count > BATCH_ROWS_MAX {
             return None;
@@ -83,16 +90,14 @@ impl BatchBuilder {
             let start = usize::from(index) * ROW_BYTES_MAX;
             let part = body.get(start..body.len().min(start + ROW_BYTES_MAX)).unwrap_or_default();
             let key = RowKey(place.key.0 + u64::from(index));
-            let piece = row::encode(kind, key, index, pieces, part);
-            self.bytes += piece.len();
-            self.batch.pieces.push((key, piece));
+            row::encode_onto(&mut self.rows, kind, key, index, pieces, part);
+            self.ends.push((key, self.rows.len()));
         }
         Some(place)
     }
 
     /// Removes a row of an earlier batch, or of this one.
     pub fn delete(&mut self, place: Place) {
-        self.bytes += 4;
         self.batch.deletes.push(place);
     }
 
@@ -104,19 +109,28 @@ impl BatchBuilder {
     /// Bytes that the batch takes in the journal, roughly.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        self.bytes
+        self.rows.len() + 4 * self.batch.deletes.len()
     }
 
     /// True when the batch would change nothing.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.batch.pieces.is_empty() && self.batch.deletes.is_empty()
+        self.ends.is_empty() && self.batch.deletes.is_empty()
     }
 
     /// The batch, ready to be appended.
     #[must_use]
-    pub fn finish(self) -> Batch {
-        self.batch
+    pub fn finish(mut self) -> Batch {
+        // The rows wait in memory until they are in the row log; room that was only reserved would wait with them.
+        self.rows.shrink_to_fit();
+        let mut rest = Bytes::from(self.rows);
+        let mut begun = 0;
+        let cut = |(key, end): (RowKey, usize)| {
+            let piece = rest.split_to(end - begun);
+            begun = end;
+            (key, piece)
+        };
+        Batch { pieces: self.ends.into_iter().map(cut).collect(), ..self.batch }
     }
 }
 
@@ -132,7 +146,7 @@ mod tests {
         let long = vec![0; 2 * ROW_BYTES_MAX + 1];
         assert_eq!(builder.push(1, &long), Some(Place { key: RowKey::new(BatchNumber(3), 1), pieces: 3 }));
         while builder.push(2, b"").is_some() {}
-        assert_eq!(builder.batch.pieces.len(), BATCH_ROWS_MAX);
+        assert_eq!(builder.ends.len(), BATCH_ROWS_MAX);
         assert_eq!(builder.push(2, b""), None);
         assert!(builder.bytes() > long.len());
         let keys: Vec<_> = builder.finish().pieces.iter().map(|p| p.0).collect();

@@ -21,6 +21,8 @@
 
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use bytes::Bytes;
+
 use super::batch::Place;
 use super::fields::{u16_at, u32_at, u64_at};
 use super::row::{Assembled, Assembler, Piece};
@@ -142,7 +144,7 @@ impl<'a> PartView<'a> {
 }
 
 /// The parts of a chunk of these encoded pieces. `None` when there are too many.
-pub(super) fn encode(number: ChunkNumber, summary: &[u8], pieces: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+pub(super) fn encode(number: ChunkNumber, summary: &[u8], pieces: &[Bytes]) -> Option<Vec<Vec<u8>>> {
     let mut payloads = Vec::new();
     let mut payload = Vec::new();
     payload.extend_from_slice(&u32::try_from(summary.len()).ok()?.to_le_bytes());
@@ -257,8 +259,8 @@ mod tests {
     use super::super::row;
     use super::*;
 
-    fn pieces(count: u64, len: usize) -> Vec<Vec<u8>> {
-        (1..=count).map(|key| row::encode(1, RowKey(key * 3), 0, 1, &vec![7; len])).collect()
+    fn pieces(count: u64, len: usize) -> Vec<Bytes> {
+        (1..=count).map(|key| row::encode(1, RowKey(key * 3), 0, 1, &vec![7; len]).into()).collect()
     }
 
     fn read(parts: &[Vec<u8>], from: u64, bytes_max: usize) -> ChunkRows {

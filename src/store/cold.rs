@@ -1,5 +1,7 @@
 //! Rows on their way between the window and the backlog: copied there as they are, read back, and what a start found there.
 
+use bytes::Bytes;
+
 use super::backlog::{Backlog, NewChunk, StoredChunk};
 use super::chunk::{BacklogChange, BacklogChanged, ChunkPlan, ChunkRead, ChunkRows};
 use super::engine::{Files, Store};
@@ -48,7 +50,7 @@ impl Files {
     /// The rows of a plan. `None` when one is not there or does not verify.
     fn copy(&self, plan: &ChunkPlan) -> Result<Option<NewChunk>, StoreError> {
         let keys: Vec<RowKey> = plan.rows.iter().flat_map(|place| keys_of(*place)).collect();
-        let mut pieces: Vec<Option<Vec<u8>>> =
+        let mut pieces: Vec<Option<Bytes>> =
             keys.iter().map(|key| self.overlay.piece(*key).cloned()).collect();
         let applied: Vec<RowKey> =
             keys.iter().zip(&pieces).filter(|(_, piece)| piece.is_none()).map(|(key, _)| *key).collect();
@@ -58,7 +60,7 @@ impl Files {
         if !applied.is_empty() {
             let mut found = self.log.pieces(&applied)?.into_iter();
             for piece in pieces.iter_mut().filter(|piece| piece.is_none()) {
-                *piece = found.next().flatten();
+                *piece = found.next().flatten().map(Bytes::from);
             }
         }
         let Some(pieces) = pieces.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };

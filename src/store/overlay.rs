@@ -1,8 +1,11 @@
 //! What the journal holds and the row log does not yet: rows added and rows removed since the last apply.
 //!
-//! Bounded by the journal's size. A row that is added and removed between two applies never reaches the row log.
+//! Bounded by the journal's size: the rows of a batch share an allocation, which goes when the last of them goes, at the
+//! latest with the next apply. A row that is added and removed between two applies never reaches the row log.
 
 use std::collections::BTreeMap;
+
+use bytes::Bytes;
 
 use super::batch::Place;
 use super::row::{Assembled, Assembler, Piece, charge, fragments};
@@ -13,7 +16,7 @@ pub(super) const DELETES_MAX: usize = 65_536;
 
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
-    rows: BTreeMap<RowKey, Vec<u8>>,
+    rows: BTreeMap<RowKey, Bytes>,
     deletes: BTreeMap<RowKey, u16>,
     charged: u64,
     min_live_key: Option<RowKey>,
@@ -21,7 +24,7 @@ pub(super) struct Overlay {
 
 impl Overlay {
     /// Adds an encoded piece.
-    pub(super) fn insert(&mut self, key: RowKey, piece: Vec<u8>) {
+    pub(super) fn insert(&mut self, key: RowKey, piece: Bytes) {
         self.charged += charge(&piece);
         if let Some(old) = self.rows.insert(key, piece) {
             self.charged -= charge(&old);
@@ -65,7 +68,7 @@ impl Overlay {
 
     /// Pieces to add, ascending.
     pub(super) fn rows(&self) -> impl Iterator<Item = (RowKey, &[u8])> {
-        self.rows.iter().map(|(key, piece)| (*key, piece.as_slice()))
+        self.rows.iter().map(|(key, piece)| (*key, piece.as_ref()))
     }
 
     /// Rows to remove from the row log, ascending.
@@ -93,7 +96,7 @@ impl Overlay {
     }
 
     /// The encoded piece at `key`.
-    pub(super) fn piece(&self, key: RowKey) -> Option<&Vec<u8>> {
+    pub(super) fn piece(&self, key: RowKey) -> Option<&Bytes> {
         self.rows.get(&key)
     }
 

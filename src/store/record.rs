@@ -94,6 +94,8 @@ impl<'a> Content<'a> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::ids::BatchNumber;
     use crate::store::batch::BatchBuilder;
@@ -123,7 +125,8 @@ mod tests {
         let keys: Vec<_> = content.deletes.iter().map(|place| place.key.0).collect();
         assert_eq!(keys, [5, 70_000, 70_001, 1 << 40]);
         assert_eq!(content.min_live_key, Some(RowKey(5)));
-        let pieces: Vec<_> = content.pieces().map(|(piece, bytes)| (piece.key, bytes.to_vec())).collect();
+        let pieces: Vec<_> =
+            content.pieces().map(|(piece, bytes)| (piece.key, Bytes::copy_from_slice(bytes))).collect();
         assert_eq!(pieces, batch.pieces);
         for cut in 0..payload.len() {
             assert_eq!(Content::read(payload.get(..cut).unwrap_or_default()), None);

@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::counted::{Counted, Counters};
 use super::disk::{self, Disk, File, PAGE};
 use super::engine::{Files, OnCorrupt, StoreOptions};
@@ -515,7 +517,7 @@ fn take_record(payload: &[u8], overlay: &mut Overlay) -> bool {
         return false;
     };
     for (piece, bytes) in content.pieces() {
-        overlay.insert(piece.key, bytes.to_vec());
+        overlay.insert(piece.key, Bytes::copy_from_slice(bytes));
     }
     for place in &content.deletes {
         overlay.delete(*place);
@@ -531,7 +533,7 @@ fn salvage_rows(mut bytes: &[u8], number: BatchNumber, overlay: &mut Overlay) ->
         match Piece::read(bytes).filter(|piece| piece.key.batch() == number) {
             Some(piece) => {
                 let (row, rest) = bytes.split_at_checked(piece.len).unwrap_or((bytes, &[]));
-                overlay.insert(piece.key, row.to_vec());
+                overlay.insert(piece.key, Bytes::copy_from_slice(row));
                 rows += 1;
                 bytes = rest;
             }
@@ -547,7 +549,7 @@ fn fill(log: &mut Log, salvage: &Salvage, damaged: &dyn File, marker: Marker) ->
     let lowest = marker.min_live_key.unwrap_or(RowKey(1));
     let mut bite = Overlay::default();
     salvage.for_each(damaged, lowest, |key, piece| {
-        bite.insert(key, piece);
+        bite.insert(key, piece.into());
         if bite.charged() < BITE {
             return Ok(());
         }

@@ -91,19 +91,28 @@ pub const fn pieces_of(body_len: usize) -> usize {
     if body_len == 0 { 1 } else { body_len.div_ceil(ROW_BYTES_MAX) }
 }
 
-/// Encodes piece `index` of `count` under `key`.
-pub(super) fn encode(kind: u8, key: RowKey, index: u16, count: u16, body: &[u8]) -> Vec<u8> {
+/// Encodes piece `index` of `count` under `key` behind what `out` holds.
+pub(super) fn encode_onto(out: &mut Vec<u8>, kind: u8, key: RowKey, index: u16, count: u16, body: &[u8]) {
     debug_assert!(body.len() <= ROW_BYTES_MAX, "the caller cuts bodies into pieces");
-    let mut piece = Vec::with_capacity(PIECE_HEADER_BYTES.saturating_add(body.len()));
-    piece.extend_from_slice(&MAGIC);
-    piece.push(ROW_VERSION);
-    piece.push(kind);
-    piece.extend_from_slice(&key.0.to_le_bytes());
+    out.reserve(PIECE_HEADER_BYTES.saturating_add(body.len()));
+    let begin = out.len();
+    out.extend_from_slice(&MAGIC);
+    out.push(ROW_VERSION);
+    out.push(kind);
+    out.extend_from_slice(&key.0.to_le_bytes());
     let mark = if index == 0 { count } else { CONTINUATION | index };
-    piece.extend_from_slice(&mark.to_le_bytes());
-    piece.extend_from_slice(&u16::try_from(body.len()).unwrap_or(u16::MAX).to_le_bytes());
-    piece.extend_from_slice(&crc(&piece, body).to_le_bytes());
-    piece.extend_from_slice(body);
+    out.extend_from_slice(&mark.to_le_bytes());
+    out.extend_from_slice(&u16::try_from(body.len()).unwrap_or(u16::MAX).to_le_bytes());
+    let sum = crc(out.get(begin..).unwrap_or_default(), body);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out.extend_from_slice(body);
+}
+
+/// The same piece by itself.
+#[cfg(test)]
+pub(super) fn encode(kind: u8, key: RowKey, index: u16, count: u16, body: &[u8]) -> Vec<u8> {
+    let mut piece = Vec::new();
+    encode_onto(&mut piece, kind, key, index, count, body);
     piece
 }
 
