@@ -24,7 +24,7 @@ use crate::store::chunk::{BacklogChanged, CHUNK_BYTES, ChunkPlan};
 use crate::time::{Mono, Now};
 
 /// Rows that wait in memory are pressure from here on, whatever the window could hold: bytes of the window.
-const HOT_BYTES_MAX: u64 = 2 << 20;
+const HOT_BYTES_MAX: u64 = 1 << 20;
 /// A row that is older moves without pressure.
 const AGE: Duration = Duration::from_secs(600);
 /// Changes for age alone, and looks at what has grown old.
