@@ -33,9 +33,8 @@ const TICK: Duration = Duration::from_secs(60);
 const PACE: Duration = Duration::from_secs(1);
 /// After the backlog failed or had no room.
 const RETRY: Duration = Duration::from_secs(10);
-/// Bytes of rows that one change moves, and when there is no time to lose.
+/// Bytes of rows that one change moves. While it moves each of them is in memory about four times.
 const ROUND_BYTES: u64 = 1 << 20;
-const ROUND_BYTES_URGENT: u64 = 1 << 20;
 /// Chunks of one change.
 const CHUNKS_PER_CHANGE_MAX: usize = 512;
 /// With so many chunks only large ones are added: each takes memory.
@@ -122,7 +121,6 @@ impl Broker {
         let aged = self.backlog.tick_at <= now.mono;
         let old = if aged { self.old_batch(now.mono) } else { None };
         let pressed = self.is_pressed();
-        let urgent = self.is_urgent();
         if self.memory.get() > self.policy.memory_max / 4 {
             self.give_back_all();
         }
@@ -131,8 +129,7 @@ impl Broker {
         }
         self.backlog.not_before = now.mono + PACE;
         let until = if pressed { Some(self.ledger.persisted()) } else { old };
-        let budget = if urgent { ROUND_BYTES_URGENT } else { ROUND_BYTES };
-        let budget = budget.min(self.backlog.quota / 8);
+        let budget = ROUND_BYTES.min(self.backlog.quota / 8);
         let moving = until.map_or_else(Vec::new, |until| self.plan(now, until, budget));
         self.backlog.fruitless_at = (pressed && moving.is_empty()).then(|| self.ledger.live_bytes());
         let moving = self.within_quota(now, moving);
