@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::exchange::{SHARE_MAX, share_code};
 use super::queue::{Entry, Flight, Queue, QueueIndex, SubscribeOptions};
-use super::{Broker, mqtt_levels};
+use super::{Broker, Delivery, Event, mqtt_levels};
 use crate::message::Assurance;
 use crate::time::Now;
 
@@ -23,6 +23,18 @@ pub(super) struct Match {
     pub options: SubscribeOptions,
     /// The shared subscription that alone brings it there; 0 for none.
     pub share: u32,
+}
+
+/// Whom a message of a share may go to.
+#[derive(Clone, Copy, Debug)]
+enum Among {
+    All,
+    But(QueueIndex),
+    /// Members that are there and take it with an acknowledgement: what waits for one that is away, and may come back, is
+    /// not given up for a delivery that may be lost.
+    ThereAndKeeping {
+        but: QueueIndex,
+    },
 }
 
 #[derive(Debug)]
@@ -113,7 +125,7 @@ impl Broker {
         assurance: Assurance,
         matches: &mut Vec<Match>,
     ) {
-        let Some((member, options)) = self.choose(number, assurance, None) else { return };
+        let Some((member, options)) = self.choose(number, assurance, Among::All) else { return };
         let Some(queue) = self.queue_mut(member) else { return };
         if queue.visit.0 == publish_number {
             // It gets the message anyway: once is enough, under all its subscriptions.
@@ -132,7 +144,7 @@ impl Broker {
         &mut self,
         number: u32,
         assurance: Assurance,
-        but: Option<QueueIndex>,
+        among: Among,
     ) -> Option<(QueueIndex, SubscribeOptions)> {
         let share = self.shares.shares.get(&number)?;
         let count = share.members.len();
@@ -140,11 +152,15 @@ impl Broker {
         for step in 0..count {
             let at = (share.turn + step) % count;
             let (member, options) = share.members.get(at)?;
-            if but == Some(*member) {
-                continue;
-            }
             let Some(queue) = self.queue(*member) else { continue };
             let kept = assurance.min(options.assurance_max) != Assurance::AtMostOnce;
+            match among {
+                Among::But(one) if one == *member => continue,
+                Among::ThereAndKeeping { but } if but == *member || queue.consumer.is_none() || !kept => {
+                    continue;
+                }
+                Among::All | Among::But(_) | Among::ThereAndKeeping { .. } => {}
+            }
             let waits = match queue.consumer {
                 Some(consumer) if !consumer.blocked && queue.ready.is_empty() && queue.credit() > 0 => 0,
                 Some(_) => 1 + queue.ready.len(),
@@ -223,9 +239,14 @@ impl Broker {
         for entry in moving {
             let held = Rc::clone(&entry.held);
             let was_durable = entry.is_durable(durable);
-            self.hand_on(now, entry, from);
-            if was_durable {
-                self.settle_durable(now.mono, from, &held);
+            match self.hand_on(now, entry, Among::ThereAndKeeping { but: from }) {
+                None if was_durable => self.settle_durable(now.mono, from, &held),
+                None => {}
+                Some(entry) => {
+                    let Some(queue) = self.queue_mut(from) else { return };
+                    queue.charge(&entry);
+                    put_in_order(queue, entry);
+                }
             }
         }
     }
@@ -240,21 +261,26 @@ impl Broker {
         let waiting = queue.ready.iter().filter(|entry| entry.share != 0);
         let moving: Vec<_> = begun.map(|f| &f.entry).chain(waiting).cloned().collect();
         for entry in moving {
-            self.hand_on(now, entry, index);
+            // Whom nobody takes over from ends with its session.
+            let _left = self.hand_on(now, entry, Among::But(index));
         }
     }
 
-    /// Puts a message into the queue of another member, in the order of publishing.
-    fn hand_on(&mut self, now: Now, entry: Entry, from: QueueIndex) {
+    /// Puts a message into the queue of another member, in the order of publishing. Gives it back when there is none.
+    fn hand_on(&mut self, now: Now, entry: Entry, among: Among) -> Option<Entry> {
         let share = entry.share;
-        let Some((member, options)) = self.choose(share, entry.held.message.assurance, Some(from)) else {
-            return;
+        let Some((member, options)) = self.choose(share, entry.held.message.assurance, among) else {
+            return Some(entry);
         };
-        let Some(queue) = self.queue_mut(member) else { return };
+        let Some(queue) = self.queue_mut(member) else { return Some(entry) };
         let assurance = entry.held.message.assurance.min(options.assurance_max);
         let alike = BTreeSet::from([Rc::as_ptr(&entry.held)]);
-        if assurance == Assurance::AtMostOnce || !queue.held_among(&alike).is_empty() {
-            return;
+        if !queue.held_among(&alike).is_empty() {
+            return None;
+        }
+        if assurance == Assurance::AtMostOnce {
+            self.hand_over_once(member, entry, options);
+            return None;
         }
         let (id, durable) = (queue.id, queue.durable);
         let mut moved = Entry {
@@ -269,16 +295,49 @@ impl Broker {
         if durable {
             moved.joined = self.ledger.join_taker(now.mono, &moved.held, id, moved.taker_flags());
         }
-        let Some(queue) = self.queue_mut(member) else { return };
+        let queue = self.queue_mut(member)?;
         if moved.joined {
             queue.joins.set(true);
         }
         queue.charge(&moved);
-        let place = (moved.order, moved.held.place.get().key);
-        let at = queue.ready.partition_point(|other| (other.order, other.held.place.get().key) <= place);
-        queue.ready.insert(at, moved);
+        put_in_order(queue, moved);
         self.counters.queued += 1;
         self.dispatch(now, member);
         self.keep_queue_bounds(now, member);
+        None
     }
+
+    /// Hands a message to a member that takes it without acknowledgement, and is there.
+    fn hand_over_once(&mut self, member: QueueIndex, entry: Entry, options: SubscribeOptions) {
+        let Some(queue) = self.queue_mut(member) else { return };
+        match queue.consumer {
+            Some(consumer) if !consumer.blocked => {
+                self.counters.delivered += 1;
+                self.events.push_back(Event::Deliver(Delivery {
+                    connection: consumer.connection,
+                    queue: member,
+                    tag: 0,
+                    consumer: 0,
+                    returns: 0,
+                    retained: options.retain_as_published && entry.held.message.retain,
+                    held: entry.held,
+                    assurance: Assurance::AtMostOnce,
+                    identifier: options.identifier,
+                    expires_at: entry.expires_at,
+                    redelivered: false,
+                }));
+            }
+            Some(_) | None => {
+                queue.dropped += 1;
+                self.counters.dropped_output_full += 1;
+            }
+        }
+    }
+}
+
+/// Among what is ready, in the order of publishing.
+fn put_in_order(queue: &mut Queue, entry: Entry) {
+    let place = (entry.order, entry.held.place.get().key);
+    let at = queue.ready.partition_point(|other| (other.order, other.held.place.get().key) <= place);
+    queue.ready.insert(at, entry);
 }

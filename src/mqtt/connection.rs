@@ -288,6 +288,8 @@ impl Connection {
             self.take_leave(end);
         }
         self.state = State::Ended;
+        // What becomes due from now on comes too late. [MQTT-3.14.4-1]
+        self.owed = OwedReplies::default();
         if let Some(queue) = self.queue.take() {
             context.broker.detach(context.now, queue, self.id);
         }

@@ -7,7 +7,7 @@ use super::codec::{
     PacketIdentifier, PropertyId, PropertyList, Publish, QualityOfService, ReasonCode, encode_publish,
     encode_publish_head, publish_bytes,
 };
-use super::connection::{Connection, quality_of_service};
+use super::connection::{Connection, State, quality_of_service};
 use super::owed::Reply;
 use super::topic::TopicName;
 use crate::broker::{Broker, Delivery, SEVERAL_IDENTIFIERS};
@@ -31,6 +31,10 @@ impl Connection {
     /// A delivery leaves for the output. False when it cannot: its address is no topic name, or it is larger than the
     /// client takes. [MQTT-3.1.2-25]
     pub fn deliver(&mut self, delivery: &Delivery, with: Delivering<'_>) -> bool {
+        if matches!(self.state, State::Ended) {
+            // It was on its way when the connection ended: the session keeps it, if there is one.
+            return true;
+        }
         let message = &delivery.held.message;
         let Ok(topic) = TopicName::parse(&message.address) else { return false };
         let qos = quality_of_service(delivery.assurance);
@@ -112,6 +116,9 @@ impl Connection {
 
     /// The release of an exactly-once delivery leaves for the output.
     pub fn release(&mut self, tag: u32) {
+        if matches!(self.state, State::Ended) {
+            return;
+        }
         if let Some(identifier) = u16::try_from(tag).ok().and_then(PacketIdentifier::new) {
             self.send(&Reply::PubRel(identifier, ReasonCode::Success));
         }

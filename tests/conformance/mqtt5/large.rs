@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use gatewayd::store::batch::Persisted;
+
 use crate::support::driver::World;
 
 /// A thousand clients that each take over from the one before.
@@ -88,6 +90,28 @@ fn a_subscriber_that_never_reads_holds_nobody_up() {
     world.reads("s");
     world.pass(Duration::from_secs(1));
     assert_eq!(world.lines_of("s").len(), 20, "its window, and no more");
+}
+
+/// Nothing follows DISCONNECT, not even what becomes due while it waits to be read.
+#[test]
+fn nothing_follows_disconnect() {
+    let mut world = World::default();
+    world.send("s", "CONNECT version=5 client=s session_expiry=100");
+    world.send("s", "SUBSCRIBE id=1 filter=t qos=1");
+    world.reset("s");
+    world.send("p", "CONNECT version=5 client=p");
+    let (now, id) = (world.now, world.connection("p"));
+    world.gateway.receive(now, id, b"\x32\x07\x00\x01t\x00\x01\x00x");
+    let batch = world.gateway.close_batch(now).expect("the message is to be kept");
+    // PINGREQ with a reserved flag.
+    world.gateway.receive(now, id, b"\xc1\x00");
+    let said = |world: &mut World| world.gateway.output(id).map_or(0, |output| output.len());
+    let before = said(&mut world);
+    assert!(before > 0, "DISCONNECT waits to be read");
+    let persisted =
+        Persisted { number: batch.number, bytes_written: 0, syncs: 1, live_bytes: 0, overhead_bytes: 0 };
+    world.gateway.persisted(now, persisted);
+    assert_eq!(said(&mut world), before, "no PUBACK behind it");
 }
 
 /// A client that has more under way than the receive maximum is told, and what it sent before counts.
