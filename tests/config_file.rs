@@ -1,10 +1,12 @@
 //! The shipped `config/gateway.toml` against the built-in defaults.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use gatewayd::config::{Config, ConfigSource};
+use gatewayd::config::{Config, ConfigSource, Form, KEYS, Key, show_bytes, show_duration};
 
 /// One text, whatever is asked for.
 struct Text(String);
@@ -51,6 +53,80 @@ fn its_lines_fit_a_terminal_and_each_key_is_one() {
     for line in shipped().lines() {
         assert!(line.chars().count() <= 120, "{line}");
         assert!(line.starts_with('#') || line.starts_with('[') || line.is_empty(), "{line}");
+    }
+}
+
+/// Section and key of everything that a whole configuration says, whatever its tables are called.
+fn keys_of(text: &str) -> BTreeSet<(String, String)> {
+    let mut keys = BTreeSet::new();
+    for (section, value) in toml::from_str::<toml::Table>(text).unwrap() {
+        let named = ["listener", "tls", "queue", "ingest", "collection"].contains(&section.as_str());
+        let table = value.as_table().unwrap();
+        let tables =
+            if named { table.values().map(|one| one.as_table().unwrap()).collect() } else { vec![table] };
+        keys.extend(tables.into_iter().flat_map(|one| one.keys()).map(|key| (section.clone(), key.clone())));
+    }
+    keys
+}
+
+#[test]
+fn every_key_is_described() {
+    let mut expected = keys_of(&Config::default().show_effective());
+    // There is no table by default.
+    expected.extend(["cert", "key", "client_ca"].map(|key| ("tls".to_owned(), key.to_owned())));
+    let described: BTreeSet<_> =
+        KEYS.iter().map(|key| (key.section.to_owned(), key.name.to_owned())).collect();
+    assert_eq!(described, expected);
+    assert_eq!(described.len(), KEYS.len(), "a key is described twice");
+}
+
+/// What the parser says of a key with this value; `None` when it takes it.
+fn complaint(key: &Key, value: &str) -> Option<String> {
+    let table = match key.section {
+        "queue" => "queue.default",
+        "collection" => "collection.readings",
+        "ingest" => "ingest.readings",
+        "listener" => "listener.mqtt",
+        plain => plain,
+    };
+    let text = format!("[{table}]\n{} = {value}\n", key.name);
+    let errors = Config::load(None, &Text(text)).err()?;
+    // Together with the defaults of others it may be wrong all the same.
+    let of_key = errors.iter().map(ToString::to_string).find(|error| {
+        error.contains(&format!("{table}.{}: ", key.name))
+            && (error.contains("is out of range") || error.contains("is not \""))
+    });
+    of_key
+}
+
+#[test]
+fn the_bounds_that_are_described_are_those_that_hold() {
+    let size = |bytes: u64| format!("\"{}\"", show_bytes(bytes));
+    let time = |ms: u64| format!("\"{}\"", show_duration(Duration::from_millis(ms)));
+    for key in KEYS {
+        let (inside, outside): (Vec<String>, Vec<String>) = match key.form {
+            Form::Count(min, max) => (
+                vec![min.to_string(), max.to_string()],
+                vec![(max + 1).to_string(), min.wrapping_sub(1).to_string()],
+            ),
+            Form::Size(min, max) => {
+                (vec![size(min), size(max)], vec![size(max + 1), size(min.wrapping_sub(1))])
+            }
+            Form::Time(min, max) => {
+                (vec![time(min), time(max)], vec![time(max + 1), time(min.wrapping_sub(1))])
+            }
+            Form::Words(words) => {
+                (words.iter().map(|word| format!("\"{word}\"")).collect(), vec!["\"word\"".to_owned()])
+            }
+            Form::Flag | Form::Text(_) | Form::List(_) | Form::Table => continue,
+        };
+        for value in &inside {
+            assert_eq!(complaint(key, value), None, "{key:?}");
+        }
+        let below_zero = |value: &&String| !value.contains(&u64::MAX.to_string());
+        for value in outside.iter().filter(below_zero) {
+            assert!(complaint(key, value).is_some(), "{key:?} takes {value}");
+        }
     }
 }
 

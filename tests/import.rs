@@ -223,6 +223,18 @@ fn manual_pages_are_written_for_every_verb() {
     for expected in [".TH gatewayd 8", "check\\-config", "78 bad configuration"] {
         assert!(page.contains(expected), "{expected} is not in\n{page}");
     }
+    let page = fs::read_to_string(place.folder.join("man8/gateway.toml.5")).unwrap();
+    for expected in [
+        ".TH GATEWAY.TOML 5",
+        ".SH [limits]\n",
+        ".SH [queue.NAME]\n",
+        ".BR inflight_max \" = 20\"\n",
+        "A number from 1 to 65535.\n",
+        "From 17MiB to 2GiB.\n",
+        "One of drop_oldest, reject.\n",
+    ] {
+        assert!(page.contains(expected), "{expected} is not in\n{page}");
+    }
     let page = fs::read_to_string(place.folder.join("man8/gatewayd-queue.8")).unwrap();
     assert!(page.contains(".TH gatewayd-queue 8") && page.contains("peek"), "{page}");
 }

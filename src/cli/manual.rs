@@ -1,4 +1,4 @@
-//! Manual pages, made from the table of verbs: gatewayd(8), and gatewayd-VERB(8) for each verb.
+//! Manual pages, made from the table of verbs: gatewayd(8), and gatewayd-VERB(8) for each verb; and gateway.toml(5).
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap_mangen::Man;
 
-use super::{Exit, Io, verbs};
+use super::{Exit, Io, settings_page, verbs};
 
 /// Writes the pages into `folder`, which is made if need be.
 ///
@@ -40,5 +40,6 @@ fn pages(folder: &Path) -> io::Result<usize> {
         Man::new(command.clone()).title(name.clone()).section("8").manual("gatewayd").render(&mut page)?;
         fs::write(folder.join(format!("{name}.8")), page)?;
     }
-    Ok(commands.len())
+    fs::write(folder.join("gateway.toml.5"), settings_page::page())?;
+    Ok(commands.len() + 1)
 }

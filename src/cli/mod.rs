@@ -13,6 +13,7 @@ mod mosquitto;
 mod operating;
 mod plot;
 mod reload;
+mod settings_page;
 mod status;
 mod table;
 mod user;

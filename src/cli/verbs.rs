@@ -381,7 +381,7 @@ pub(super) static VERBS: &[Verb] = &[
     },
     Verb {
         name: "manual",
-        summary: "Write manual pages, one for each verb, into a folder",
+        summary: "Write manual pages into a folder: one for each verb, and gateway.toml(5)",
         arguments: &[Argument {
             name: "FOLDER",
             kind: Kind::Word,

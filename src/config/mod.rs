@@ -7,6 +7,7 @@
 mod checked;
 mod effective;
 mod error;
+mod keys;
 mod listeners;
 mod model;
 mod raw;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 pub use error::{ConfigError, Place, Problem};
+pub use keys::{Form, KEYS, Key};
 pub use model::{
     Auth, Bind, ClientCert, Collection, Config, GatewayId, Identity, Limits, Listener, Log, LogFormat,
     LogLevel, OnCorrupt, Overflow, QueueBounds, QueueClasses, STATE_PATH, Storage, TlsFiles,
