@@ -92,11 +92,10 @@ fn complaint(key: &Key, value: &str) -> Option<String> {
     let text = format!("[{table}]\n{} = {value}\n", key.name);
     let errors = Config::load(None, &Text(text)).err()?;
     // Together with the defaults of others it may be wrong all the same.
-    let of_key = errors.iter().map(ToString::to_string).find(|error| {
+    errors.iter().map(ToString::to_string).find(|error| {
         error.contains(&format!("{table}.{}: ", key.name))
             && (error.contains("is out of range") || error.contains("is not \""))
-    });
-    of_key
+    })
 }
 
 #[test]

@@ -96,8 +96,8 @@ impl Handshakes {
     }
 }
 
-/// The niceness is a thread's own on Linux. Where it is not allowed nothing else changes.
-fn give_way() {
+/// The calling thread gives way to the core. The niceness is a thread's own on Linux. Where it is not allowed nothing else changes.
+pub(super) fn give_way() {
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::debug!(%error, "the thread keeps its priority");
     }

@@ -9,6 +9,7 @@ use std::thread;
 
 use tokio::sync::mpsc as to_core;
 
+use super::handshake::give_way;
 use crate::auth::Challenge;
 use crate::ids::ConnectionId;
 
@@ -48,6 +49,7 @@ impl PasswordWorkers {
             let waiting = Arc::clone(&waiting);
             let outcomes = outcomes.clone();
             thread::Builder::new().name("worker".into()).spawn(move || {
+                give_way();
                 loop {
                     let next = match waiting.lock() {
                         Ok(waiting) => waiting.recv(),
