@@ -88,8 +88,13 @@ fn send_content(
     let frame_bytes_max = link.frame_bytes_max;
     let body = &message.body;
     let piece_bytes = frame_bytes_max.saturating_sub(FRAME_OVERHEAD_BYTES).max(1);
-    // Properties that came in a larger frame than this client takes cannot be handed on to it.
-    let properties = if properties.len() + 64 > frame_bytes_max { NO_PROPERTIES } else { properties };
+    let smaller;
+    let properties = if properties.len() + HEADER_BYTES_MAX > frame_bytes_max {
+        smaller = without_headers(properties);
+        if smaller.len() + HEADER_BYTES_MAX > frame_bytes_max { NO_PROPERTIES } else { &smaller }
+    } else {
+        properties
+    };
     link.output.append(|out| {
         let _fits = encode_method(out, channel, method);
         let _fits = encode_content_header(out, channel, body.len() as u64, properties, frame_bytes_max);
@@ -112,6 +117,23 @@ fn send_content(
         link.output.append(|out| out.push(FRAME_END));
         at = end;
     }
+}
+
+/// A content header beside its properties, and the frame around it; rounded up.
+const HEADER_BYTES_MAX: usize = 64;
+
+/// Properties that came in a larger frame than this client takes, or by MQTT, which has no frames: a content header is
+/// one frame, so what does not fit it is not handed on, headers before the others.
+fn without_headers(properties: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    if let Ok(decoded) = BasicProperties::decode(properties) {
+        // The others came in the same encoding.
+        let _fits = encode_properties(&mut out, &BasicProperties { headers: None, ..decoded });
+    }
+    if out.is_empty() {
+        out.extend_from_slice(NO_PROPERTIES);
+    }
+    out
 }
 
 /// Flags that say that there are none.

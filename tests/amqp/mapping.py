@@ -108,6 +108,10 @@ def to_amqp(_mqtt_port):
     headers = sent(UserProperty=pairs)[1].headers
     assert list(headers.items()) == [("b", "2"), ("e", ""), ("site", "last"), ("x-opt-floor", "3"), ("Ü", "ö")], headers
 
+    # A content header is one frame: headers that are more than a frame are left out, and nothing else is.
+    p = sent(ContentType="text/plain", UserProperty=[(name, "v" * 60000) for name in "abc"])[1]
+    assert (p.headers, p.content_type, p.delivery_mode) == (None, "text/plain", 2)
+
     # Expiry: seconds there, a string of milliseconds here.
     assert sent(MessageExpiryInterval=60)[1].expiration == "60000"
     assert sent(MessageExpiryInterval=4294967295)[1].expiration == "4294967295000"
