@@ -5,6 +5,8 @@
 
 pub mod amqp091;
 pub mod auth;
+#[cfg(feature = "net")]
+pub mod backup;
 pub mod broker;
 #[cfg(feature = "net")]
 pub mod cli;

@@ -1,12 +1,12 @@
 //! The program: reads the command line and the environment, and ends with the documented exit status.
 
 use std::env;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use gatewayd::cli::{self, Exit, Invocation, Io, Request, Shower};
+use gatewayd::cli::{self, Exit, Invocation, Io, Request, Shower, StorageCommand};
 use gatewayd::config::{Config, Files, default_state_path};
 use gatewayd::net::{self, logging};
 use gatewayd::settings::SettingsSource;
@@ -42,6 +42,8 @@ fn main() -> ExitCode {
         Invocation::Ask { config, request } if request.watch => {
             watch(&mut io, request.show == cli::Show::Raw, |io| ask_gateway(config.as_deref(), request, io))
         }
+        Invocation::Backup { config, file } => backup(config.as_deref(), file, &mut io),
+        Invocation::Storage { config, command } => storage(config.as_deref(), *command, &files, &mut io),
         Invocation::Ask { config, request } => ask_gateway(config.as_deref(), request, &mut io),
         _ => cli::run_local(&invocation, &mut io).map(|exit| exit.unwrap_or(Exit::Usage)),
     };
@@ -98,6 +100,76 @@ fn ask_gateway(config: Option<&Path>, request: &Request, io: &mut Io<'_>) -> io:
             Ok(Exit::Failed)
         }
         Err(error) => no_answer(&socket, &error, io),
+    }
+}
+
+fn backup(config: Option<&Path>, file: &str, io: &mut Io<'_>) -> io::Result<Exit> {
+    let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
+    let socket = control_socket(&loaded);
+    let mut online = |piece: &mut dyn FnMut(&[u8]) -> io::Result<()>| {
+        net::client::stream(&socket, "GET", "/api/v1/backup", piece)
+    };
+    cli::backup(&loaded, file, &mut online, io)
+}
+
+fn storage(
+    config: Option<&Path>,
+    command: StorageCommand,
+    files: &Files,
+    io: &mut Io<'_>,
+) -> io::Result<Exit> {
+    let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
+    match command {
+        StorageCommand::Verify => match net::client::read(&control_socket(&loaded), "/api/v1/backup") {
+            Ok((200, body)) => cli::verify(&loaded, Some(Box::new(body)), io),
+            Ok((status, mut body)) => {
+                let mut text = String::new();
+                body.read_to_string(&mut text)?;
+                writeln!(io.err, "gatewayd answered {status}: {}", text.trim_end())?;
+                Ok(Exit::Failed)
+            }
+            Err(_) => cli::verify(&loaded, None, io),
+        },
+        StorageCommand::Compact => cli::compact(&loaded, io),
+        StorageCommand::Repair => repair(config, files, io),
+    }
+}
+
+fn repair(config: Option<&Path>, files: &Files, io: &mut Io<'_>) -> io::Result<Exit> {
+    let source = SettingsSource { path: config.map(Path::to_owned), files: files.clone() };
+    let settings = match source.load() {
+        Ok(settings) => settings,
+        Err(errors) => {
+            for error in errors {
+                writeln!(io.err, "{error}")?;
+            }
+            return Ok(Exit::BadConfiguration);
+        }
+    };
+    if let Some(exit) = cli::refuse_repair(&settings.config, io)? {
+        return Ok(exit);
+    }
+    let repaired = net::repair(&settings);
+    cli::own_state(&settings.config)?;
+    match repaired {
+        Ok(damage) if damage.is_empty() => {
+            writeln!(io.out, "nothing had to be set aside")?;
+            Ok(Exit::Ok)
+        }
+        Ok(damage) => {
+            for what in damage {
+                writeln!(io.out, "{what}")?;
+            }
+            writeln!(
+                io.out,
+                "repaired: what is whole was kept, damaged files are in the state folder as *.damaged-N"
+            )?;
+            Ok(Exit::Ok)
+        }
+        Err(error) => {
+            writeln!(io.err, "{error}")?;
+            Ok(if error.exit_status() == 78 { Exit::BadConfiguration } else { Exit::Failed })
+        }
     }
 }
 

@@ -15,10 +15,11 @@ const LEAVES: [&str; 6] = ["collections", "ids", "limits", "output", "random", "
 
 /// What else a module may use. `a::b` allows that part of `a` only. The order is from the inside out, and no row names a
 /// module below it, so there is no cycle. Protocols never use each other.
-const EDGES: [(&str, &[&str]); 17] = [
+const EDGES: [(&str, &[&str]); 18] = [
     ("message", &[]),
     ("store", &[]),
     ("series", &["message", "store"]),
+    ("backup", &["message", "series", "store"]),
     ("ingest", &["series"]),
     ("auth", &[]),
     ("config", &["ingest::route"]),
@@ -45,12 +46,16 @@ const EDGES: [(&str, &[&str]); 17] = [
         ],
     ),
     ("http", &["auth", "broker", "gateway", "ingest", "series"]),
-    ("cli", &["auth", "config", "http::collections", "http::routes", "ingest", "series", "settings", "tls"]),
+    (
+        "cli",
+        &["auth", "backup", "config", "http::collections", "http::routes", "ingest", "series", "settings", "tls"],
+    ),
     (
         "net",
         &[
             "amqp091",
             "auth",
+            "backup",
             "broker",
             "config",
             "gateway",

@@ -5,6 +5,7 @@
 
 mod acl_test;
 mod asking;
+mod backup;
 mod check_config;
 mod collection;
 mod doctor;
@@ -13,8 +14,11 @@ mod mosquitto;
 mod operating;
 mod plot;
 mod reload;
+mod restore;
 mod settings_page;
+mod state_folder;
 mod status;
+mod storage;
 mod table;
 mod user;
 mod verbs;
@@ -31,12 +35,15 @@ use crate::config::{Config, ConfigSource};
 
 pub use acl_test::{AclTest, acl_test};
 pub use asking::{Request, Show, Shower};
+pub use backup::{Online, backup};
 pub use check_config::check_config;
 pub use collection::{IngestTest, ingest_test};
 pub use doctor::doctor;
 pub use mosquitto::{MosquittoImport, import_mosquitto};
 pub use reload::render_reload;
+pub use restore::{Restore, restore};
 pub use status::render_status;
+pub use storage::{StorageCommand, compact, own_state, refuse_repair, verify};
 pub use user::{UserAction, UserCommand, user};
 
 /// What the command line asks for.
@@ -76,6 +83,17 @@ pub enum Invocation {
     /// Say what is wrong with all of it.
     Doctor {
         config: Option<PathBuf>,
+    },
+    /// A backup to this file; `-` is standard output.
+    Backup {
+        config: Option<PathBuf>,
+        file: String,
+    },
+    Restore(Restore),
+    /// Look after the files of the state folder.
+    Storage {
+        config: Option<PathBuf>,
+        command: StorageCommand,
     },
     /// Manual pages into this folder.
     Manual {
@@ -145,9 +163,12 @@ pub fn run_local(invocation: &Invocation, io: &mut Io<'_>) -> io::Result<Option<
         | Invocation::Status { .. }
         | Invocation::Reload { .. }
         | Invocation::Doctor { .. }
+        | Invocation::Backup { .. }
+        | Invocation::Storage { .. }
         | Invocation::Ask { .. } => {
             return Ok(None);
         }
+        Invocation::Restore(command) => restore(command, io)?,
         Invocation::IngestTest(test) => match Config::load(test.config.as_deref(), io.files) {
             Ok(config) => {
                 let taken = ingest_test(&config, test, io.out)?;
@@ -230,6 +251,21 @@ fn invocation(matches: &ArgMatches) -> Invocation {
             }),
             None => Invocation::Usage("the verb import needs mosquitto\n".to_owned()),
         },
+        Some(("backup", verb)) => Invocation::Backup { config, file: word(verb, "FILE") },
+        Some(("restore", verb)) => Invocation::Restore(Restore {
+            config,
+            file: word(verb, "FILE"),
+            force: verb.get_flag("force"),
+            check: verb.get_flag("check"),
+        }),
+        Some(("storage", verb)) if verb.subcommand_name() != Some("usage") => {
+            let command = match verb.subcommand_name() {
+                Some("repair") => StorageCommand::Repair,
+                Some("compact") => StorageCommand::Compact,
+                _ => StorageCommand::Verify,
+            };
+            Invocation::Storage { config, command }
+        }
         Some(("manual", verb)) => Invocation::Manual { folder: PathBuf::from(word(verb, "FOLDER")) },
         Some(("completions", verb)) => Invocation::Completions { shell: word(verb, "SHELL") },
         Some((name, verb)) => asking(config, verbs::VERBS, name, verb),

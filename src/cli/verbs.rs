@@ -281,16 +281,62 @@ pub(super) static VERBS: &[Verb] = &[
         name: "storage",
         summary: "Look after what is stored",
         arguments: &[],
-        verbs: &[Verb {
-            name: "usage",
-            summary: "What collections hold and cost",
-            arguments: &[
-                Argument { name: "collection", kind: Kind::Text, summary: "Series by series of this one" },
-                JSON,
-            ],
-            asks: Some(Operation::Collections),
-            ..VERB
+        verbs: &[
+            Verb {
+                name: "usage",
+                summary: "What collections hold and cost",
+                arguments: &[
+                    Argument {
+                        name: "collection",
+                        kind: Kind::Text,
+                        summary: "Series by series of this one",
+                    },
+                    JSON,
+                ],
+                asks: Some(Operation::Collections),
+                ..VERB
+            },
+            Verb {
+                name: "verify",
+                summary: "Read everything that is stored, and say what does not verify; changes nothing",
+                ..VERB
+            },
+            Verb {
+                name: "repair",
+                summary: "Set aside what is damaged and keep what is whole, as a start does; for a stopped gateway",
+                ..VERB
+            },
+            Verb {
+                name: "compact",
+                summary: "Give back room that files take and do not need; for a stopped gateway",
+                ..VERB
+            },
+        ],
+        ..VERB
+    },
+    Verb {
+        name: "backup",
+        summary: "Copy everything that the gateway keeps into one file, while it runs or is stopped",
+        arguments: &[Argument {
+            name: "FILE",
+            kind: Kind::Word,
+            summary: "File to write, in place of one of this name; - for standard output",
         }],
+        asks: Some(Operation::Backup),
+        ..VERB
+    },
+    Verb {
+        name: "restore",
+        summary: "Make the state folder of a backup; for a stopped gateway",
+        arguments: &[
+            Argument { name: "FILE", kind: Kind::Word, summary: "The backup; - for standard input" },
+            Argument {
+                name: "force",
+                kind: Kind::Flag,
+                summary: "When the state folder is not empty, set it aside under another name",
+            },
+            Argument { name: "check", kind: Kind::Flag, summary: "Only check the backup; change nothing" },
+        ],
         ..VERB
     },
     Verb {

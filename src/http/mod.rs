@@ -87,6 +87,7 @@ pub fn respond(gateway: &mut Gateway, now: Now, call: &Call) -> Option<Response>
         | Operation::Metrics
         | Operation::PurgeQueue
         | Operation::Reload
+        | Operation::Backup
         | Operation::Publish
         | Operation::Collections
         | Operation::Collection

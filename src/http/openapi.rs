@@ -83,6 +83,9 @@ fn content(answer: Answer) -> Value {
     let text = json!({ "schema": { "type": "string" } });
     match answer {
         Answer::Text => json!({ "text/plain": text }),
+        Answer::Archive => {
+            json!({ "application/x-tar": { "schema": { "type": "string", "format": "binary" } } })
+        }
         Answer::Html => json!({ "text/html": text }),
         Answer::Json => json!({ "application/json": { "schema": {} } }),
         Answer::Readings => json!({

@@ -23,6 +23,7 @@ pub enum Operation {
     AclLines,
     Trace,
     Reload,
+    Backup,
     Publish,
     Collections,
     Collection,
@@ -68,6 +69,8 @@ pub enum Answer {
     Json,
     /// JSON, lines of JSON, CSV or line protocol.
     Readings,
+    /// A tar archive.
+    Archive,
 }
 
 /// A row of the table.
@@ -264,6 +267,16 @@ pub static ROUTES: [Route; 22] = [
         summary: "Reads the configuration and its files anew and takes them over, as a whole or not at all",
         answer: Answer::Json,
         errors: &[BAD_PARAMETER, (422, "What is wrong, in errors; nothing has changed")],
+        ..PLAIN
+    },
+    Route {
+        operation: Operation::Backup,
+        path: "/api/v1/backup",
+        access: Access::Operator,
+        name: "backup",
+        summary: "Everything that the gateway keeps, as one file: all that was acknowledged before the request is in it",
+        answer: Answer::Archive,
+        errors: &[BAD_PARAMETER, (409, "A backup is under way")],
         ..PLAIN
     },
     Route {

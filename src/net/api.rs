@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::backup;
 use super::body::AnswerBody;
 use super::collections as collections_life;
 use super::core::Core;
@@ -50,6 +51,10 @@ pub(super) async fn answer(
         Operation::Metrics => whole(show_metrics(core, call).await),
         Operation::Status => whole(status(core).await),
         Operation::Trace => whole(trace(core, call).await),
+        Operation::Backup => match backup::start(core) {
+            Ok(pieces) => stream(core, pieces, backup::MEDIA_TYPE, true).await,
+            Err(refusal) => whole(refusal),
+        },
         _ => {
             let (method, path) = (request.method().as_str(), request.uri().path());
             match collections::ask(now, method, path, request.uri().query().unwrap_or_default()) {

@@ -59,6 +59,53 @@ async fn ask(socket: &Path, path: &str) -> io::Result<(u16, String)> {
     }
 }
 
+/// The body of an answer, read as it comes.
+#[derive(Debug)]
+pub struct Body {
+    runtime: tokio::runtime::Runtime,
+    body: hyper::body::Incoming,
+    /// The connection lives as long as it.
+    _sender: http1::SendRequest<Empty<Bytes>>,
+    rest: Bytes,
+}
+
+/// Asks `GET path`; answers the status and the body. There is no limit of time once the answer has begun.
+///
+/// # Errors
+/// No gateway answers on the socket.
+pub fn read(socket: &Path, path: &str) -> io::Result<(u16, Body)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (response, sender) = runtime.block_on(async {
+        let stream = UnixStream::connect(socket).await?;
+        let (mut sender, connection) =
+            http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        tokio::spawn(connection);
+        let request = Request::get(path)
+            .header(hyper::header::HOST, "localhost")
+            .body(Empty::new())
+            .map_err(io::Error::other)?;
+        let response = sender.send_request(request).await.map_err(io::Error::other)?;
+        Ok::<_, io::Error>((response, sender))
+    })?;
+    let status = response.status().as_u16();
+    Ok((status, Body { runtime, body: response.into_body(), _sender: sender, rest: Bytes::new() }))
+}
+
+impl io::Read for Body {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.rest.is_empty() {
+            let Some(frame) = self.runtime.block_on(self.body.frame()) else { return Ok(0) };
+            self.rest = frame.map_err(io::Error::other)?.into_data().unwrap_or_default();
+        }
+        let len = out.len().min(self.rest.len());
+        let now = self.rest.split_to(len);
+        if let Some(to) = out.get_mut(..len) {
+            to.copy_from_slice(&now);
+        }
+        Ok(len)
+    }
+}
+
 /// Sends a request without a body and passes the answer on as it comes. Answers the status, and the whole body when
 /// that is not 200. There is no limit of time once the answer has begun.
 ///

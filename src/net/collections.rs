@@ -17,14 +17,14 @@ use crate::ingest::Collector;
 use crate::series::{SeriesStore, Start};
 use crate::store::{Disk, Recovery, StoreError};
 
-/// Opens the series store beside the row log that was recovered.
+/// Opens the series store beside the row log that was recovered. Answers what was damaged, too.
 pub(super) fn open(
     config: &Config,
     disk: Arc<dyn Disk>,
     broker: &mut Broker,
     (recovery, quota_bytes): (&Recovery, u64),
     (clock, seed): (Clock, u64),
-) -> Result<(SeriesStore, Collector), StoreError> {
+) -> Result<((SeriesStore, Collector), Vec<String>), StoreError> {
     let now = clock.now();
     let start = Start {
         number: recovery.boot,
@@ -44,7 +44,7 @@ pub(super) fn open(
     if !reconcile_series(config, now, broker, &found, log) {
         store.forget_watermarks()?;
     }
-    Ok((store, Collector::new(config.routes.clone())))
+    Ok(((store, Collector::new(config.routes.clone())), found.damage))
 }
 
 /// Takes what the series store's thread tells; ends when it has closed.

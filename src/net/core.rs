@@ -29,7 +29,7 @@ use super::http::{BODIES_MAX, QUERIES_MAX};
 use super::layers::Layers;
 use super::reload::Reloader;
 use super::series_thread::SeriesThread;
-use super::store_thread::{Answer, StoreThread};
+use super::store_thread::{Answer, Copied, CopyStep, StoreThread};
 use super::stream::Stream;
 use super::workers::PasswordWorkers;
 use crate::broker::BacklogRequest;
@@ -58,6 +58,10 @@ pub(super) struct Core {
     pub query_room: Arc<Semaphore>,
     /// Bodies that are received at once.
     pub body_room: Semaphore,
+    /// Backups at once: one.
+    pub backup_room: Arc<Semaphore>,
+    /// Who waits for a step of a copy of the store.
+    copied: RefCell<Option<oneshot::Sender<Result<Copied, String>>>>,
     /// The store's thread has answered something since the watchdog was fed.
     pub store_answers: Cell<bool>,
     /// HTTP requests that wait until something is on flash.
@@ -103,6 +107,8 @@ impl Core {
             series,
             query_room: Arc::new(Semaphore::new(QUERIES_MAX)),
             body_room: Semaphore::new(BODIES_MAX),
+            backup_room: Arc::new(Semaphore::new(1)),
+            copied: RefCell::new(None),
             store_answers: Cell::new(true),
             kept: RefCell::new(HashMap::new()),
             passwords,
@@ -159,6 +165,14 @@ impl Core {
         let is_kept = timeout(KEPT_TIMEOUT, kept).await.is_ok();
         self.kept.borrow_mut().remove(&ticket);
         is_kept
+    }
+
+    /// Does a step of a copy of the store; answers what it brought, or why the copy is over. For the one backup.
+    pub async fn copy(&self, step: CopyStep) -> Result<Copied, String> {
+        let (sender, copied) = oneshot::channel();
+        self.copied.replace(Some(sender));
+        self.store.copy(step);
+        copied.await.unwrap_or_else(|_| Err("the gateway is stopping".to_owned()))
     }
 
     /// Asks for a round, after the tasks that are ready now.
@@ -253,6 +267,11 @@ impl Core {
             }
             Answer::BacklogChanged(changed) => gateway.backlog_changed(now, changed),
             Answer::BacklogRead(rows) => gateway.backlog_read(now, rows),
+            Answer::Copied(copied) => {
+                if self.copied.take().is_some_and(|waiter| waiter.send(copied).is_err()) {
+                    tracing::debug!("who waited for a copy has gone away");
+                }
+            }
             Answer::Closed(result) => {
                 if let Err(error) = result {
                     tracing::error!(%error, "the store did not close cleanly");

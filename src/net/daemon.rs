@@ -107,7 +107,7 @@ pub fn run(source: SettingsSource, settings: Settings) -> Result<(), RunError> {
     let clock = Clock::start();
     notify::starting();
     let disk = FileDisk::new(&config.storage.path).map_err(RunError::Folder)?;
-    let (store, gateway, series) = start_gateway(&settings, clock, Arc::new(disk))?;
+    let Started { store, gateway, series, .. } = start_gateway(&settings, clock, Arc::new(disk))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(2)
@@ -119,12 +119,42 @@ pub fn run(source: SettingsSource, settings: Settings) -> Result<(), RunError> {
     ran
 }
 
+/// Does with the state folder what a start does, damaged parts and all, and stops cleanly: no listener is opened. Answers
+/// what was damaged, one text each.
+///
+/// # Errors
+/// Whatever keeps it from starting.
+pub fn repair(settings: &Settings) -> Result<Vec<String>, RunError> {
+    let clock = Clock::start();
+    let disk = FileDisk::new(&settings.config.storage.path).map_err(RunError::Folder)?;
+    let mut settings = settings.clone();
+    // Who asks for a repair wants it.
+    settings.config.storage.on_corrupt = OnCorrupt::Quarantine;
+    let Started { store, gateway, series, damage } = start_gateway(&settings, clock, Arc::new(disk))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::System)?;
+    LocalSet::new().block_on(&runtime, async {
+        let (core, mut ends) = start_threads(clock, store, gateway, series)?;
+        core.kick();
+        let stopping = stop(&core, &mut ends.store, &mut ends.series);
+        if tokio::time::timeout(STOP_TIMEOUT, stopping).await.is_err() {
+            return Err(RunError::System(io::Error::other("the flash did not take all of it in time")));
+        }
+        Ok(())
+    })?;
+    Ok(damage)
+}
+
+/// A gateway made of what was stored, and what of that was damaged.
+struct Started {
+    store: Store,
+    gateway: Gateway,
+    series: Series,
+    damage: Vec<String>,
+}
+
 /// Opens the store and makes a gateway of what is in it.
-fn start_gateway(
-    settings: &Settings,
-    clock: Clock,
-    disk: Arc<dyn store::Disk>,
-) -> Result<(Store, Gateway, Series), RunError> {
+fn start_gateway(settings: &Settings, clock: Clock, disk: Arc<dyn store::Disk>) -> Result<Started, RunError> {
     let config = &settings.config;
     let began = clock.now();
     let options = StoreOptions {
@@ -159,18 +189,18 @@ fn start_gateway(
     for note in &found.notes {
         tracing::info!(%note, "store");
     }
-    for damage in found.damage.iter().chain(&backlog_damage) {
+    let mut damage: Vec<String> = found.damage.iter().cloned().chain(backlog_damage).collect();
+    if !report.lost.is_empty() {
+        damage.push(format!("{} rows did not verify and are lost", report.lost.len()));
+    }
+    for damage in &damage {
         tracing::error!(%damage, "the store was damaged");
         broker.report_damage(began, damage);
     }
-    if !report.lost.is_empty() {
-        let damage = format!("{} rows did not verify and are lost", report.lost.len());
-        tracing::error!(%damage, "the store was damaged");
-        broker.report_damage(began, &damage);
-    }
     let log = (&found, store.usage().quota_bytes);
-    let series =
+    let (series, series_damage) =
         collections::open(config, disk, &mut broker, log, (clock, seed)).map_err(RunError::Series)?;
+    damage.extend(series_damage);
     let took = clock.now().mono.since(began.mono);
     let took_ms = took.as_millis();
     let last_stop = match (found.created, found.clean) {
@@ -194,7 +224,7 @@ fn start_gateway(
         listeners: Vec::new(),
         flash_bytes_per_day: config.storage.bytes_per_day_budget,
     });
-    Ok((store, gateway, series))
+    Ok(Started { store, gateway, series, damage })
 }
 
 /// Takes the chunks of the backlog; answers what was damaged there.
@@ -236,7 +266,7 @@ async fn serve(
     clock: Clock,
     store: Store,
     gateway: Gateway,
-    (series, collector): Series,
+    series: Series,
 ) -> Result<(), RunError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::System)?;
@@ -245,22 +275,8 @@ async fn serve(
     let control = bind_control(&control_path)?;
     let http_room = Rc::new(Semaphore::new(http::CONNECTIONS_MAX));
     let listeners = Listeners::new(http_room);
-    let (store, answers) = StoreThread::start(store).map_err(RunError::System)?;
-    let (passwords, mut checked) = PasswordWorkers::start().map_err(RunError::System)?;
-    let (series, series_answers) = SeriesThread::start(series, collector).map_err(RunError::System)?;
-    let core = Core::new(gateway, clock, store, series, passwords);
+    let (core, mut ends) = start_threads(clock, store, gateway, series)?;
     let prepared = listeners.prepare(&core, &settings).await.map_err(RunError::Bind)?;
-    let (series_closed, mut series_closed_answer) = mpsc::channel(1);
-    spawn_local(collections::take_answers(Rc::clone(&core), series_answers, series_closed));
-    let (stopped, mut stop_answers) = mpsc::channel(1);
-    spawn_local(Rc::clone(&core).rounds());
-    spawn_local(take_answers(Rc::clone(&core), answers, stopped));
-    let checks = Rc::clone(&core);
-    spawn_local(async move {
-        while let Some(check) = checked.recv().await {
-            checks.password_checked(check.connection, check.genuine, &check.password);
-        }
-    });
     spawn_local(watch::keep_watch(Rc::clone(&core)));
     spawn_local(watch::feed_watchdog(Rc::clone(&core)));
     listeners.commit(&core, prepared);
@@ -278,7 +294,7 @@ async fn serve(
         _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
     }
     notify::stopping();
-    let stopping = stop(&core, &mut stop_answers, &mut series_closed_answer);
+    let stopping = stop(&core, &mut ends.store, &mut ends.series);
     if tokio::time::timeout(STOP_TIMEOUT, stopping).await.is_err() {
         tracing::error!("the flash did not take the last batch in time; what was acknowledged is on it");
     }
@@ -286,6 +302,37 @@ async fn serve(
     drop(fs::remove_file(control_path));
     listeners.close();
     Ok(())
+}
+
+/// Where the threads tell that their files are closed.
+struct Ends {
+    store: mpsc::Receiver<Answer>,
+    series: mpsc::Receiver<()>,
+}
+
+/// Starts the threads beside the core, and the tasks that take what they tell.
+fn start_threads(
+    clock: Clock,
+    store: Store,
+    gateway: Gateway,
+    (series, collector): Series,
+) -> Result<(Rc<Core>, Ends), RunError> {
+    let (store, answers) = StoreThread::start(store).map_err(RunError::System)?;
+    let (passwords, mut checked) = PasswordWorkers::start().map_err(RunError::System)?;
+    let (series, series_answers) = SeriesThread::start(series, collector).map_err(RunError::System)?;
+    let core = Core::new(gateway, clock, store, series, passwords);
+    let (closed, series) = mpsc::channel(1);
+    spawn_local(collections::take_answers(Rc::clone(&core), series_answers, closed));
+    let (stopped, store) = mpsc::channel(1);
+    spawn_local(Rc::clone(&core).rounds());
+    spawn_local(take_answers(Rc::clone(&core), answers, stopped));
+    let checks = Rc::clone(&core);
+    spawn_local(async move {
+        while let Some(check) = checked.recv().await {
+            checks.password_checked(check.connection, check.genuine, &check.password);
+        }
+    });
+    Ok((core, Ends { store, series }))
 }
 
 /// Ends every connection, has the last batch written, and closes the store.

@@ -5,6 +5,7 @@
 //! is the API's way in, `daemon` starts and stops it all.
 
 mod api;
+mod backup;
 mod body;
 pub mod client;
 mod clock;
@@ -33,7 +34,7 @@ mod watch;
 mod workers;
 
 pub use clock::Clock;
-pub use daemon::{RunError, run};
+pub use daemon::{RunError, repair, run};
 pub use listeners::BindError;
 
 /// Randomness from the system, for the process's seed.

@@ -17,6 +17,7 @@ use crate::gateway::{SeriesRequest, collection_rules};
 use crate::http::metrics::SeriesFigures;
 use crate::ingest::route::Route;
 use crate::ingest::{Collector, Taken, overview};
+use crate::series::copy::SeriesBite;
 use crate::series::{
     FlushTo, Format, Item, Query, QueryError, Rules, SeriesStore, Snapshot, Source, Writer, put_json, run,
     takes, wants,
@@ -27,8 +28,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A query gets its snapshot within this.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The thread waits so long at most for the end of a copy of the row log.
+const HOLD_MAX: Duration = Duration::from_secs(60);
 /// Pieces of text that wait for a slow reader.
-const PIECES_MAX: usize = 4;
+pub(super) const PIECES_MAX: usize = 4;
 /// Readings that wait for a slow follower; more are left out.
 const FOLLOWED_MAX: usize = 1024;
 
@@ -52,7 +55,20 @@ enum Request {
     Overview(Option<String>, oneshot::Sender<Option<Value>>),
     Figures(oneshot::Sender<SeriesFigures>),
     Delete(Box<Query>, oneshot::Sender<Result<u64, String>>),
+    Copy(SeriesStep, oneshot::Sender<Result<SeriesBite, String>>),
     Close,
+}
+
+/// A step of a copy of the collections.
+#[derive(Debug)]
+pub(super) enum SeriesStep {
+    Begin,
+    /// A bite of about so many bytes.
+    Next(usize),
+    /// The rest of it. Nothing is stored after that until the other end has sent something, or is gone.
+    Last(mpsc::Receiver<()>),
+    /// It is given up.
+    End,
 }
 
 /// What the thread tells the core.
@@ -161,6 +177,13 @@ impl SeriesThread {
         answer.await.unwrap_or_else(|_| Err("the gateway is stopping".to_owned()))
     }
 
+    /// Does a step of a copy; answers the bite, or why the copy is over.
+    pub(super) async fn copy(&self, step: SeriesStep) -> Result<SeriesBite, String> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Copy(step, reply));
+        answer.await.unwrap_or_else(|_| Err("the gateway is stopping".to_owned()))
+    }
+
     /// Takes new settings.
     pub fn reconfigure(&self, config: &Config) {
         self.send(Request::Reconfigure(config.routes.clone(), collection_rules(config)));
@@ -228,6 +251,7 @@ impl Owner {
                     drop(reply.send((shown, self.store.counters())));
                 }
                 Ok(Request::Delete(query, reply)) => drop(reply.send(self.delete(&query))),
+                Ok(Request::Copy(step, reply)) => self.copy(step, reply),
                 Ok(Request::Close) => {
                     let closed = self.store.close().map_err(|error| error.to_string());
                     drop(self.answers.blocking_send(SeriesAnswer::Closed(closed)));
@@ -235,6 +259,30 @@ impl Owner {
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => self.try_again(),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn copy(&mut self, step: SeriesStep, reply: oneshot::Sender<Result<SeriesBite, String>>) {
+        let (bytes_max, hold) = match step {
+            SeriesStep::Begin => {
+                self.store.begin_copy();
+                return drop(reply.send(Ok(SeriesBite::default())));
+            }
+            SeriesStep::End => {
+                self.store.end_copy();
+                return drop(reply.send(Ok(SeriesBite::default())));
+            }
+            SeriesStep::Next(bytes_max) => (bytes_max, None),
+            SeriesStep::Last(hold) => (usize::MAX, Some(hold)),
+        };
+        let bite = self.store.copy_next(bytes_max).map_err(|error| error.to_string());
+        let failed = bite.is_err();
+        drop(reply.send(bite));
+        if let Some(hold) = hold {
+            self.store.end_copy();
+            if !failed && hold.recv_timeout(HOLD_MAX).is_err() {
+                tracing::warn!("a backup was given up: the row log was not copied in time");
             }
         }
     }

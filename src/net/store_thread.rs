@@ -19,6 +19,7 @@ use tokio::sync::mpsc as to_core;
 
 use crate::broker::BacklogRequest;
 use crate::store::chunk::{BacklogChanged, ChunkRows};
+use crate::store::copy::{CopiedBite, CopiedState};
 use crate::store::{Batch, Persisted, Salvaged, Store, StoreError};
 
 /// Pause before the first attempt to recover; it doubles up to [`PAUSE_MAX`].
@@ -43,12 +44,33 @@ enum Work {
         alone: bool,
     },
     Backlog(BacklogRequest),
+    Copy(CopyStep),
     WriteEssentials(Vec<u8>),
     Close(Vec<u8>),
     /// Only to have the store back.
     Nothing,
     /// To hear whether the thread still does anything.
     Live,
+}
+
+/// A step of a copy of the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyStep {
+    Begin,
+    /// A bite of about so many bytes.
+    Next(usize),
+    /// The rest of it, and what it was taken of.
+    Last,
+    /// It is given up.
+    End,
+}
+
+/// What a step brought.
+#[derive(Debug, Default)]
+pub struct Copied {
+    pub bite: CopiedBite,
+    /// After the last step.
+    pub state: Option<CopiedState>,
 }
 
 /// The store on its way to the core.
@@ -78,6 +100,8 @@ pub enum Answer {
     BacklogChanged(Option<BacklogChanged>),
     /// Rows of the backlog; `None`: they cannot be read now.
     BacklogRead(Option<ChunkRows>),
+    /// A step of a copy is done; else why the copy is over.
+    Copied(Result<Copied, String>),
     /// Files are closed; the thread has ended.
     Closed(Result<(), String>),
 }
@@ -148,6 +172,11 @@ impl StoreThread {
     /// Asks something of the backlog. The core asks for one change and one read at a time.
     pub fn backlog(&self, request: BacklogRequest) {
         self.send(Work::Backlog(request));
+    }
+
+    /// Asks for a step of a copy; the answer is [`Answer::Copied`]. One step at a time.
+    pub fn copy(&self, step: CopyStep) {
+        self.send(Work::Copy(step));
     }
 
     /// Asks for [`Answer::Alive`], unless that was asked and not answered yet.
@@ -259,6 +288,7 @@ impl Serving {
             match self.waiting.pop_front() {
                 Some(Work::Append { batch, alone }) => self.append(store, &batch, alone),
                 Some(Work::Backlog(request)) => self.serve_backlog(store, request),
+                Some(Work::Copy(step)) => self.serve_copy(store, step),
                 Some(Work::WriteEssentials(bytes)) => {
                     if let Err(error) = store.write_essentials(&bytes) {
                         tracing::warn!(%error, "essentials file not written");
@@ -298,6 +328,31 @@ impl Serving {
                 tell(&self.answers, Answer::BacklogRead(rows.ok()));
             }
         }
+        if !store.is_open() {
+            recover(&mut store, &StoreError::NotOpen, &self.answers);
+        }
+        self.store = Some(store);
+    }
+
+    fn serve_copy(&mut self, mut store: Box<Store>, step: CopyStep) {
+        let copied = match step {
+            CopyStep::Begin => {
+                store.begin_copy();
+                Ok(Copied::default())
+            }
+            CopyStep::Next(bytes_max) => {
+                store.copy_next(bytes_max).map(|bite| Copied { bite, ..Copied::default() })
+            }
+            CopyStep::Last => store.copy_last().map(|(entries, state)| Copied {
+                bite: CopiedBite { entries, caught_up: true },
+                state: Some(state),
+            }),
+            CopyStep::End => {
+                store.end_copy();
+                Ok(Copied::default())
+            }
+        };
+        tell(&self.answers, Answer::Copied(copied.map_err(|error| error.to_string())));
         if !store.is_open() {
             recover(&mut store, &StoreError::NotOpen, &self.answers);
         }

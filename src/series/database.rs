@@ -26,7 +26,11 @@ const VERSION: u8 = 1;
 const CACHE_BYTES: usize = 4 << 20;
 
 /// The table within a transaction.
-pub(super) type Rows<'t> = Table<'t, &'static [u8], &'static [u8]>;
+pub(super) struct Rows<'t> {
+    table: Table<'t, &'static [u8], &'static [u8]>,
+    /// Keys that were put or removed, when somebody wants to know.
+    touched: Option<Vec<Vec<u8>>>,
+}
 
 /// A key and its value.
 pub(super) type Entry = (Vec<u8>, Vec<u8>);
@@ -86,25 +90,64 @@ impl SeriesFile {
         })
     }
 
-    /// Changes the table in one synced transaction, which also counts the flush. Nothing is changed on an error.
+    /// Changes the table in one synced transaction, which also counts the flush. Nothing is changed on an error. Answers
+    /// the keys that were touched, too, when `tells` is set.
     pub fn write<T>(
         &self,
         flush: u64,
+        tells: bool,
         change: impl FnOnce(&mut Rows<'_>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<(T, Vec<Vec<u8>>), StoreError> {
+        self.transact(tells, |rows| {
+            let mut marker = vec![VERSION];
+            put_integer(&mut marker, flush);
+            put(rows, keys::MARKER, &marker)?;
+            change(rows)
+        })
+    }
+
+    /// Puts values in or, without a value, takes them out as they are, in one synced transaction; the marker is one of them.
+    pub fn write_raw<'e>(
+        &self,
+        entries: impl Iterator<Item = (&'e [u8], Option<&'e [u8]>)>,
+    ) -> Result<(), StoreError> {
+        let written = self.transact(false, |rows| {
+            for (key, value) in entries {
+                match value {
+                    Some(value) => put(rows, key, value)?,
+                    None => remove(rows, key)?,
+                }
+            }
+            Ok(())
+        });
+        written.map(|((), _)| ())
+    }
+
+    fn transact<T>(
+        &self,
+        tells: bool,
+        change: impl FnOnce(&mut Rows<'_>) -> Result<T, StoreError>,
+    ) -> Result<(T, Vec<Vec<u8>>), StoreError> {
         guarded(|| {
             let mut transaction = self.0.begin_write().map_err(redb_error)?;
             // The next open after a power cut must not walk through the whole file.
             transaction.set_quick_repair(true);
-            let result = {
-                let mut rows = transaction.open_table(TABLE).map_err(redb_error)?;
-                let mut marker = vec![VERSION];
-                put_integer(&mut marker, flush);
-                put(&mut rows, keys::MARKER, &marker)?;
-                change(&mut rows)?
+            let told = {
+                let table = transaction.open_table(TABLE).map_err(redb_error)?;
+                let mut rows = Rows { table, touched: tells.then(Vec::new) };
+                let result = change(&mut rows)?;
+                (result, rows.touched.unwrap_or_default())
             };
             transaction.commit().map_err(redb_error)?;
-            Ok(result)
+            Ok(told)
+        })
+    }
+
+    /// Makes the file as small as its entries let it, and closes it.
+    pub fn compact(mut self) -> Result<(), StoreError> {
+        guarded(|| {
+            while self.0.compact().map_err(redb_error)? {}
+            self.0.close().map_err(redb_error)
         })
     }
 
@@ -138,6 +181,12 @@ impl Page {
         marker.ok_or_else(|| StoreError::Corrupted("its marker does not verify".into()))
     }
 
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(table) = &self.0 else { return Ok(None) };
+        Ok(table.get(key).map_err(redb_error)?.map(|value| value.value().to_vec()))
+    }
+
     /// Tells keys and values from `from` up to, not including, `to`, as long as `each` answers true.
     pub fn range(
         &self,
@@ -157,17 +206,23 @@ impl Page {
 }
 
 pub(super) fn put(rows: &mut Rows<'_>, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-    rows.insert(key, value).map_err(redb_error)?;
+    rows.table.insert(key, value).map_err(redb_error)?;
+    if let Some(touched) = &mut rows.touched {
+        touched.push(key.to_vec());
+    }
     Ok(())
 }
 
 pub(super) fn remove(rows: &mut Rows<'_>, key: &[u8]) -> Result<(), StoreError> {
-    rows.remove(key).map_err(redb_error)?;
+    rows.table.remove(key).map_err(redb_error)?;
+    if let Some(touched) = &mut rows.touched {
+        touched.push(key.to_vec());
+    }
     Ok(())
 }
 
 pub(super) fn has(rows: &Rows<'_>, key: &[u8]) -> Result<bool, StoreError> {
-    Ok(rows.get(key).map_err(redb_error)?.is_some())
+    Ok(rows.table.get(key).map_err(redb_error)?.is_some())
 }
 
 /// The first or the last entry from `from` up to, not including, `to`.
@@ -176,7 +231,7 @@ pub(super) fn edge(
     (from, to): (&[u8], &[u8]),
     last: bool,
 ) -> Result<Option<Entry>, StoreError> {
-    let mut range = rows.range(from..to).map_err(redb_error)?;
+    let mut range = rows.table.range(from..to).map_err(redb_error)?;
     let entry = if last { range.next_back() } else { range.next() };
     let Some(entry) = entry else { return Ok(None) };
     let (key, value) = entry.map_err(redb_error)?;

@@ -13,6 +13,7 @@ mod chunk;
 mod clock;
 mod column;
 mod condition;
+pub mod copy;
 mod database;
 
 pub mod document;

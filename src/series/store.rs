@@ -16,6 +16,7 @@ use super::backend::Counters;
 use super::change::{Change, Outcome};
 use super::chunk::Row;
 use super::clock::{EstimatedBy, Start, Starts};
+use super::copy::Copying;
 use super::database::{self, FILE, Marker, Rows, SeriesFile};
 use super::keys;
 use super::registry::{Extent, Origin, Registry, Series, SeriesId, read_series};
@@ -132,6 +133,8 @@ pub struct SeriesStore {
     /// By collection, readings that came since the start and went to its shared series.
     shared: BTreeMap<Box<str>, u64>,
     damage: Vec<String>,
+    /// A copy that is under way.
+    pub(super) copying: Option<Copying>,
 }
 
 impl SeriesStore {
@@ -155,6 +158,7 @@ impl SeriesStore {
             counters: SeriesCounters::default(),
             shared: BTreeMap::new(),
             damage: Vec::new(),
+            copying: None,
         };
         let watermarks = store.open_file()?;
         store.record_start()?;
@@ -451,17 +455,21 @@ impl SeriesStore {
             options: &self.options,
             outcome: Outcome { counters: self.counters, ..Outcome::default() },
         };
-        let written = file.write(number, |rows| {
+        let written = file.write(number, self.copying.is_some(), |rows| {
             let result = act(&mut change, rows)?;
             change.finish(rows)?;
             Ok(result)
         });
         let Outcome { extents, removed, counters } = change.outcome;
         drop(file);
-        if written.is_err() {
-            self.abandon();
-            return written;
-        }
+        let (written, touched) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                self.abandon();
+                return Err(error);
+            }
+        };
+        self.copying.take_if(|copying| !copying.take_touched(touched));
         self.flush = number;
         self.counters = SeriesCounters { flushes: counters.flushes + 1, ..counters };
         for (id, extent) in extents {
@@ -471,7 +479,7 @@ impl SeriesStore {
             }
         }
         self.unwritten.extend(removed.into_iter().filter(|id| self.tails.contains_key(id)));
-        written
+        Ok(written)
     }
 
     /// Forgets series that hold nothing at all.
@@ -487,6 +495,7 @@ impl SeriesStore {
     }
 
     fn abandon(&mut self) {
+        self.copying = None;
         if let Some(file) = self.file.take().and_then(Arc::into_inner) {
             file.abandon();
         }

@@ -18,6 +18,10 @@
 //! | 16 | | summary | | 24 | 8 | highest row key ever |
 //! | | | | | 32 | 4 | CRC-32 of 0 to 31 |
 
+mod raw;
+
+pub use raw::compact;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -531,7 +535,7 @@ fn parts_of(transaction: &redb::ReadTransaction, number: ChunkNumber) -> Result<
     Ok(value.and_then(|value| u16_at(value.value(), 2)).unwrap_or(1))
 }
 
-const fn part_key(number: ChunkNumber, index: u16) -> u64 {
+pub(super) const fn part_key(number: ChunkNumber, index: u16) -> u64 {
     number.0 << 16 | index as u64
 }
 

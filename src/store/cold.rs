@@ -34,7 +34,9 @@ impl Store {
         for plan in &change.add {
             add.extend(self.with_files(|files, _| files.copy(plan))?);
         }
-        self.backlog.change(&add, change)
+        let changed = self.backlog.change(&add, change)?;
+        self.copying.take_if(|copying| !copying.take_change(change));
+        Ok(changed)
     }
 
     /// Rows of a chunk. Holds nothing open afterwards.

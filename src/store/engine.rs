@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::backlog::{Backlog, StoredChunk};
 use super::batch::{Batch, Persisted, Place};
 use super::cold;
+use super::copy::Copying;
 use super::counted::Counters;
 use super::disk::{Disk, PAGE};
 use super::error::{OpenError, StoreError};
@@ -111,6 +112,8 @@ pub struct Store {
     damage: Vec<String>,
     pub(super) backlog: Backlog,
     pub(super) chunks: Vec<StoredChunk>,
+    /// A copy that is under way.
+    pub(super) copying: Option<Copying>,
 }
 
 /// The open files and what lies between them.
@@ -144,6 +147,7 @@ impl Store {
             damage: Vec::new(),
             backlog,
             chunks: found.chunks,
+            copying: None,
         };
         Ok((store, recovery))
     }
@@ -182,10 +186,14 @@ impl Store {
             return Err(StoreError::OutOfOrder { expected: self.last.next(), found: number });
         }
         if number > self.last {
+            let deletes = self.copying.is_some().then(|| batch.deletes.clone());
             if !self.with_files(|files, boot| files.append(batch, boot))? {
                 return Err(StoreError::NoRoom);
             }
             self.last = number;
+            if let Some(deletes) = deletes {
+                self.copying.take_if(|copying| !copying.take_removed(&deletes));
+            }
         }
         Ok(Persisted {
             number,
@@ -344,6 +352,7 @@ impl Store {
     }
 
     fn abandon(&mut self) {
+        self.copying = None;
         if let Some(files) = self.open.take() {
             files.abandon();
         }
@@ -363,6 +372,28 @@ impl Files {
     /// this one is cut off before it could.
     pub(super) fn apply_recovered(&mut self, boot: u32) -> Result<(), StoreError> {
         self.apply_in(Manner::Fitting, boot, true)
+    }
+
+    /// Pieces of live rows from `from` on until they have `bytes_max` bytes, and where to go on; `None` at the end. What
+    /// the overlay holds has higher keys than what is applied.
+    pub(super) fn rows_from(
+        &self,
+        from: RowKey,
+        bytes_max: usize,
+    ) -> Result<(Vec<(RowKey, Vec<u8>)>, Option<RowKey>), StoreError> {
+        let (mut rows, next) = self.log.rows_from(from, bytes_max, &self.overlay)?;
+        if next.is_some() {
+            return Ok((rows, next));
+        }
+        let mut bytes: usize = rows.iter().map(|(_, piece)| piece.len()).sum();
+        for (key, piece) in self.overlay.rows_from(from) {
+            if bytes >= bytes_max {
+                return Ok((rows, Some(key)));
+            }
+            bytes += piece.len();
+            rows.push((key, piece.to_vec()));
+        }
+        Ok((rows, None))
     }
 
     /// What live rows take of the quota.

@@ -280,6 +280,33 @@ impl Log {
         })
     }
 
+    /// Encoded pieces from `from` on until they have `bytes_max` bytes, without those that `overlay` deletes, and where to
+    /// go on; `None` at the end. Whether they verify is the caller's to find out.
+    pub(super) fn rows_from(
+        &self,
+        from: RowKey,
+        bytes_max: usize,
+        overlay: &Overlay,
+    ) -> Result<(Vec<(RowKey, Vec<u8>)>, Option<RowKey>), StoreError> {
+        guarded(|| {
+            let transaction = self.database()?.begin_read().map_err(redb_error)?;
+            let table = transaction.open_table(TABLE).map_err(redb_error)?;
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            for entry in table.range(from.0.max(MARKER_KEY + 1)..).map_err(redb_error)? {
+                let (key, value) = entry.map_err(redb_error)?;
+                let key = RowKey(key.value());
+                if bytes >= bytes_max {
+                    return Ok((rows, Some(key)));
+                }
+                if !overlay.deletes_piece(key) {
+                    bytes += value.value().len();
+                    rows.push((key, value.value().to_vec()));
+                }
+            }
+            Ok((rows, None))
+        })
+    }
+
     /// Hands over every row in key order; those in `overlay`'s deletes are left out.
     pub(super) fn for_each(&self, overlay: &Overlay, row: &mut RowSink<'_>) -> Result<Walk, StoreError> {
         guarded(|| {

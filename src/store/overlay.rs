@@ -68,7 +68,12 @@ impl Overlay {
 
     /// Pieces to add, ascending.
     pub(super) fn rows(&self) -> impl Iterator<Item = (RowKey, &[u8])> {
-        self.rows.iter().map(|(key, piece)| (*key, piece.as_ref()))
+        self.rows_from(RowKey(0))
+    }
+
+    /// Pieces to add from this key on, ascending.
+    pub(super) fn rows_from(&self, from: RowKey) -> impl Iterator<Item = (RowKey, &[u8])> {
+        self.rows.range(from..).map(|(key, piece)| (*key, piece.as_ref()))
     }
 
     /// Rows to remove from the row log, ascending.
@@ -79,6 +84,12 @@ impl Overlay {
     /// True when the row whose head has this key is to be removed from the row log.
     pub(super) fn is_deleted(&self, key: RowKey) -> bool {
         self.deletes.contains_key(&key)
+    }
+
+    /// True when the row that the piece at this key belongs to is to be removed from the row log.
+    pub(super) fn deletes_piece(&self, key: RowKey) -> bool {
+        let before = self.deletes.range(..=key).next_back();
+        before.is_some_and(|(head, pieces)| key.0 - head.0 < u64::from(*pieces))
     }
 
     /// The body of the row at `key`; `None` when it is not here.
