@@ -188,7 +188,7 @@ fn what_does_not_verify_or_fit_is_refused() {
     let mut full = Vec::new();
     for bite in 0..200u64 {
         let mut builder = BatchBuilder::new(gatewayd::ids::BatchNumber(bite + 1));
-        (0..40).for_each(|_| drop(builder.push(1, &[7; 3_000])));
+        (0..40).for_each(|_| assert!(builder.push(1, &[7; 3_000]).is_some()));
         let pieces = builder.finish().pieces;
         full.extend(pieces.into_iter().map(|(key, piece)| CopiedEntry {
             table: gatewayd::store::copy::Table::Rows,

@@ -327,11 +327,7 @@ fn ending(content: &[u8]) -> Option<Ending> {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "a panic is what a wrong test should do"
-)]
+#[expect(clippy::indexing_slicing, reason = "a panic is what a wrong test should do")]
 mod tests {
     use super::*;
 

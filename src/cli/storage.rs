@@ -140,6 +140,8 @@ fn look(disk: &Arc<dyn Disk>, config: &Config, out: &mut dyn Write) -> io::Resul
     Ok(damage)
 }
 
+type Compact = fn(&Arc<dyn Disk>) -> Result<(), StoreError>;
+
 /// Makes the files that grow as small as what they hold.
 ///
 /// # Errors
@@ -150,8 +152,7 @@ pub fn compact(config: &Config, io: &mut Io<'_>) -> io::Result<Exit> {
         Err(exit) => return Ok(exit),
     };
     let mut exit = Exit::Ok;
-    let files: [(&str, fn(&Arc<dyn Disk>) -> Result<(), StoreError>); 2] =
-        [("backlog.redb", store::compact), ("series.redb", series::compact)];
+    let files: [(&str, Compact); 2] = [("backlog.redb", store::compact), ("series.redb", series::compact)];
     for (name, compact) in files {
         let Some(file) = disk.open(name, false)? else { continue };
         let before = file.allocated_bytes()?;

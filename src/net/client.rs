@@ -73,6 +73,10 @@ pub struct Body {
 ///
 /// # Errors
 /// No gateway answers on the socket.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a verb's process has this one connection, which its runtime drives"
+)]
 pub fn read(socket: &Path, path: &str) -> io::Result<(u16, Body)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (response, sender) = runtime.block_on(async {

@@ -15,7 +15,7 @@ use super::disk::{Disk, PAGE};
 use super::error::{OpenError, StoreError};
 use super::essentials;
 use super::journal::Journal;
-use super::log::{Log, Manner, Marker};
+use super::log::{Log, Manner, Marker, PiecesFrom};
 use super::overlay::{DELETES_MAX, Overlay};
 use super::page::{Slot, pages_of};
 use super::record;
@@ -376,11 +376,7 @@ impl Files {
 
     /// Pieces of live rows from `from` on until they have `bytes_max` bytes, and where to go on; `None` at the end. What
     /// the overlay holds has higher keys than what is applied.
-    pub(super) fn rows_from(
-        &self,
-        from: RowKey,
-        bytes_max: usize,
-    ) -> Result<(Vec<(RowKey, Vec<u8>)>, Option<RowKey>), StoreError> {
+    pub(super) fn rows_from(&self, from: RowKey, bytes_max: usize) -> Result<PiecesFrom, StoreError> {
         let (mut rows, next) = self.log.rows_from(from, bytes_max, &self.overlay)?;
         if next.is_some() {
             return Ok((rows, next));

@@ -287,7 +287,7 @@ impl Log {
         from: RowKey,
         bytes_max: usize,
         overlay: &Overlay,
-    ) -> Result<(Vec<(RowKey, Vec<u8>)>, Option<RowKey>), StoreError> {
+    ) -> Result<PiecesFrom, StoreError> {
         guarded(|| {
             let transaction = self.database()?.begin_read().map_err(redb_error)?;
             let table = transaction.open_table(TABLE).map_err(redb_error)?;
@@ -371,6 +371,9 @@ impl Log {
         Ok(())
     }
 }
+
+/// Encoded pieces with their keys, and where to go on; `None` at the end.
+pub(super) type PiecesFrom = (Vec<(RowKey, Vec<u8>)>, Option<RowKey>);
 
 /// Takes a row: its place, its kind, its body.
 pub(super) type RowSink<'a> = dyn FnMut(super::batch::Place, u8, &[u8]) + 'a;
