@@ -48,7 +48,18 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("http", &["auth", "broker", "gateway", "ingest", "series"]),
     (
         "cli",
-        &["auth", "backup", "config", "http::collections", "http::routes", "ingest", "series", "settings", "tls"],
+        &[
+            "auth",
+            "backup",
+            "config",
+            "http::collections",
+            "http::routes",
+            "ingest",
+            "series",
+            "settings",
+            "store",
+            "tls",
+        ],
     ),
     (
         "net",

@@ -37,6 +37,7 @@ mod session;
 mod shares;
 mod sharing;
 mod status;
+mod taps;
 #[cfg(test)]
 mod tests;
 mod topic_index;
@@ -79,6 +80,8 @@ use rows::RecordKey;
 pub use session::{Opened, Replay, SessionRefused, SessionTerms};
 pub use sharing::{ConsumeRefused, Got, Settlement};
 pub use status::{BrokerStatus, QueueStatus};
+pub use taps::Seen;
+use taps::Taps;
 pub use topic_index::{Level, TopicIndex, mqtt_levels, pattern_levels};
 pub use topology::{QueueFacts, TopologyRefused};
 use trace::Traces;
@@ -194,6 +197,8 @@ pub struct Broker {
     counters: Counters,
     /// Addresses that somebody traces; as a rule none.
     traces: Traces,
+    /// Who looks at messages as they are published; as a rule nobody.
+    taps: Taps,
     memory: Rc<Cell<u64>>,
     /// Steps of exactly-once deliveries that are on their way to flash and hold a packet back, in order of batches.
     awaiting: VecDeque<(BatchNumber, QueueIndex, u32)>,
@@ -252,6 +257,7 @@ impl Broker {
             events: VecDeque::new(),
             counters: Counters::default(),
             traces: Traces::default(),
+            taps: Taps::new(seed),
             memory: Rc::new(Cell::new(0)),
             awaiting: VecDeque::new(),
             waiting: VecDeque::new(),

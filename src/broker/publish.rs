@@ -196,6 +196,9 @@ impl Broker {
         self.counters.published += 1;
         self.publisher = session;
         let traced = self.trace_received(now, &message);
+        if exchange == ExchangeIndex::SHARED {
+            self.show(&message);
+        }
         let routed = self.route(now, exchange, message, also, connection);
         self.publisher = None;
         if routed.queues == 0 {

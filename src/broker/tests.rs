@@ -316,3 +316,32 @@ fn what_is_delayed_is_routed_when_it_is_due() {
     broker.handle_timeout(now(250));
     assert_eq!(drain(&mut broker, 251, queue), ["second"]);
 }
+
+#[test]
+fn whoever_looks_on_sees_what_is_published_up_to_a_bound() {
+    let mut broker = broker();
+    let publish = |broker: &mut Broker, address: &str, len: usize| {
+        let message = message(address, &"x".repeat(len), Assurance::AtMostOnce);
+        broker.publish_to(now(0), ExchangeIndex::SHARED, message, &[], None);
+    };
+    publish(&mut broker, "a/b", 1);
+    assert!(broker.poll_seen().is_none(), "nobody looked");
+    let (all, some) = (broker.look_on("#"), broker.look_on("a/+"));
+    for address in ["a/b", "c", "$x/y"] {
+        publish(&mut broker, address, 1);
+    }
+    let seen: Vec<_> = std::iter::from_fn(|| broker.poll_seen()).map(|s| (s.by, s.message.address)).collect();
+    assert_eq!(seen, [(vec![all, some], "a/b".into()), (vec![all], "c".into())]);
+    // What nobody fetches takes no more than so much, and goes on once it is fetched.
+    (0..2_000).for_each(|_| publish(&mut broker, "c", 5_000));
+    let bytes: usize = std::iter::from_fn(|| broker.poll_seen()).map(|seen| seen.message.charge()).sum();
+    assert!((3 << 20..=4 << 20).contains(&bytes), "{bytes}");
+    publish(&mut broker, "a/b", 1);
+    broker.look_away(all);
+    assert_eq!(broker.poll_seen().map(|seen| seen.by), Some(vec![all, some]));
+    publish(&mut broker, "c", 1);
+    assert!(broker.poll_seen().is_none());
+    publish(&mut broker, "a/b", 1);
+    broker.look_away(some);
+    assert!(broker.poll_seen().is_none(), "what was seen is forgotten with the last who looked");
+}

@@ -34,7 +34,13 @@ pub(super) fn request(operation: Operation, verb: &str, matches: &ArgMatches) ->
             None => Request::new(operation, &[], &[], show),
         });
     }
-    let name = text("COLLECTION").unwrap_or_default();
+    let name = text("COLLECTION").or_else(|| text("COLLECTION|TOPIC")).unwrap_or_default();
+    if verb == "tail" && name.contains(['/', '+', '#']) {
+        if text("topic").is_some() || text("where").is_some() {
+            return Err("--topic and --where are for the readings of a collection".to_owned());
+        }
+        return Ok(Request::new(Operation::TailTopic, &[], &[("topic", name)], Show::Raw));
+    }
     let mut parameters = Vec::new();
     for key in ["since", "until", "topic", "where", "every", "agg", "by", "field"] {
         parameters.extend(text(key).map(|value| (key, value)));

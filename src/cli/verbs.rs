@@ -241,8 +241,16 @@ pub(super) static VERBS: &[Verb] = &[
     },
     Verb {
         name: "tail",
-        summary: "Follow the readings of a collection as they come",
-        arguments: &[COLLECTION, TOPIC, WHERE],
+        summary: "Follow the readings of a collection, or the messages of topics, as they come",
+        arguments: &[
+            Argument {
+                name: "COLLECTION|TOPIC",
+                kind: Kind::Word,
+                summary: "A collection, or an MQTT filter with /, + or # in it: sensors/#, alarm/# for alarm itself",
+            },
+            TOPIC,
+            WHERE,
+        ],
         asks: Some(Operation::TailCollection),
         ..VERB
     },

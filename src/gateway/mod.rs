@@ -10,6 +10,7 @@ mod connections;
 mod deadlines;
 mod endpoint;
 mod figures;
+mod following;
 mod frames;
 mod interop;
 mod load;
@@ -37,6 +38,7 @@ pub use figures::{
     CertificateFacts, ClassFigures, Facts, Figures, ListenerFacts, StoreCondition, StoreFigures, age_ms,
     fill, full_in_s,
 };
+pub use following::followed_json;
 use load::Load;
 use logins::Logins;
 pub use logins::{LoginCheck, LoginPolicy};

@@ -93,6 +93,7 @@ pub fn respond(gateway: &mut Gateway, now: Now, call: &Call) -> Option<Response>
         | Operation::Collection
         | Operation::QueryCollection
         | Operation::TailCollection
+        | Operation::TailTopic
         | Operation::DeleteReadings => return None,
     };
     Some(Response::json(200, &shown))

@@ -29,6 +29,7 @@ pub enum Operation {
     Collection,
     QueryCollection,
     TailCollection,
+    TailTopic,
     DeleteReadings,
 }
 
@@ -131,7 +132,7 @@ const fn json(operation: Operation, path: &'static str, name: &'static str, summ
 }
 
 /// All routes.
-pub static ROUTES: [Route; 22] = [
+pub static ROUTES: [Route; 23] = [
     Route {
         operation: Operation::Page,
         path: "/",
@@ -364,6 +365,21 @@ pub static ROUTES: [Route; 22] = [
         parameters: &[TOPIC, WHERE],
         answer: Answer::Readings,
         errors: &[BAD_PARAMETER, NOT_FOUND, (503, "Too many queries at once")],
+        ..PLAIN
+    },
+    Route {
+        operation: Operation::TailTopic,
+        path: "/api/v1/tail",
+        name: "tailTopic",
+        summary: "Messages as they are published, a line of JSON each; the answer does not end by itself",
+        parameters: &[Parameter {
+            name: "topic",
+            kind: Kind::Text,
+            required: true,
+            summary: "Topics, as an MQTT filter; what the ACL does not let the user read is left out",
+        }],
+        answer: Answer::Readings,
+        errors: &[BAD_PARAMETER, (503, "Too many queries at once")],
         ..PLAIN
     },
     Route {

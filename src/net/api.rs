@@ -51,6 +51,13 @@ pub(super) async fn answer(
         Operation::Metrics => whole(show_metrics(core, call).await),
         Operation::Status => whole(status(core).await),
         Operation::Trace => whole(trace(core, call).await),
+        Operation::TailTopic => {
+            let filter = call.parameter("topic").unwrap_or_default();
+            match core.followers.follow(&core.gateway, filter, allowed) {
+                Ok(pieces) => stream(core, pieces, Format::JsonLines.media_type(), false).await,
+                Err(why) => whole(Response::error(400, &why)),
+            }
+        }
         Operation::Backup => match backup::start(core) {
             Ok(pieces) => stream(core, pieces, backup::MEDIA_TYPE, true).await,
             Err(refusal) => whole(refusal),
@@ -213,7 +220,13 @@ async fn answer_collection(
         },
         Asked::Follow(query) => {
             if core.series.overview(Some(query.collection.to_string())).await.is_none() {
-                return whole(Response::error(404, &format!("no collection {}", query.collection)));
+                return whole(Response::error(
+                    404,
+                    &format!(
+                        "no collection {0}; the messages of a topic of one level are followed as {0}/#",
+                        query.collection
+                    ),
+                ));
             }
             let pieces = core.series.follow(Query { allowed, ..*query });
             stream(core, pieces, Format::JsonLines.media_type(), false).await

@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::clock::Clock;
 use super::farewell;
+use super::followers::Followers;
 use super::http::{BODIES_MAX, QUERIES_MAX};
 use super::layers::Layers;
 use super::reload::Reloader;
@@ -66,6 +67,8 @@ pub(super) struct Core {
     pub store_answers: Cell<bool>,
     /// HTTP requests that wait until something is on flash.
     kept: RefCell<HashMap<Ticket, oneshot::Sender<()>>>,
+    /// Who follows topics.
+    pub followers: Followers,
     passwords: PasswordWorkers,
     reloader: RefCell<Option<Rc<Reloader>>>,
     /// Reads that brought something since the last round.
@@ -111,6 +114,7 @@ impl Core {
             copied: RefCell::new(None),
             store_answers: Cell::new(true),
             kept: RefCell::new(HashMap::new()),
+            followers: Followers::default(),
             passwords,
             reloader: RefCell::new(None),
             reads: Cell::new(0),
@@ -224,6 +228,7 @@ impl Core {
         if !readings.is_empty() {
             self.series.request(readings);
         }
+        self.followers.tell(&self.gateway);
         loop {
             while let Some(id) = self.next_dirty() {
                 self.send(id);

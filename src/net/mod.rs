@@ -14,6 +14,7 @@ mod connection;
 mod core;
 mod daemon;
 mod farewell;
+mod followers;
 mod handshake;
 mod http;
 mod identity;

@@ -66,7 +66,7 @@ fn what_is_wrong_is_said() {
 #[test]
 fn the_rules_of_users_hold() {
     let daemon = Daemon::new("http-users", "");
-    fs::write(daemon.folder().join("acl"), "user ada\ntopic write plant/#\n").unwrap();
+    fs::write(daemon.folder().join("acl"), "user ada\ntopic write plant/#\ntopic read plant/open\n").unwrap();
     daemon.configure("[auth]\npassword_file = \"passwd\"\nacl_file = \"acl\"\n");
     fs::write(daemon.folder().join("passwd"), "").unwrap();
     let mut add = std::process::Command::new("sh");
@@ -85,6 +85,26 @@ fn the_rules_of_users_hold() {
     assert_eq!(publish(&daemon, "topic=plant/a", "x").status, 401);
     assert_eq!(as_ada("plant/a"), 200);
     assert_eq!(as_ada("office/a"), 403);
+    // Who follows topics sees those that it may read.
+    let seen = daemon.folder().join("seen");
+    let url = format!("http://{}/api/v1/tail?topic=plant/%23", daemon.http());
+    let mut tail = std::process::Command::new("curl")
+        .args(["--silent", "--no-buffer", "--user", "ada:secret", "--output"])
+        .arg(&seen)
+        .arg(&url)
+        .spawn()
+        .unwrap();
+    let start = std::time::Instant::now();
+    while !fs::read_to_string(&seen).unwrap_or_default().contains("plant/open") {
+        assert!(start.elapsed() < crate::daemon::PATIENCE, "nothing was followed");
+        assert_eq!((as_ada("plant/a"), as_ada("plant/open")), (200, 200));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    let seen = fs::read_to_string(&seen).unwrap();
+    assert!(!seen.contains("plant/a"), "{seen}");
+    assert_eq!(curl(&daemon, "/api/v1/tail?topic=plant/%23", &[]).status, 401);
     let wrong = curl(&daemon, "/api/v1/status", &["--user", "ada:wrong"]);
     assert_eq!(wrong.status, 401);
     // What changes the gateway is for its own machine's control socket.

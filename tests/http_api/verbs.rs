@@ -237,3 +237,56 @@ fn the_doctor_looks_at_everything() {
     let (code, out, _) = run(&daemon, &["doctor"]);
     assert!(code == 1 && out.contains("is it running?"), "{out}");
 }
+
+#[test]
+fn topics_are_followed() {
+    let daemon = Daemon::started("verb-tail", "");
+    let config = daemon.folder().join("gateway.toml").display().to_string();
+    let program = env!("CARGO_BIN_EXE_gatewayd");
+    let tail = Tool::start(&daemon, program, &["tail", "--config", &config, "plant/+/temp"]);
+    // It may take a while until somebody follows.
+    let start = Instant::now();
+    while !tail.output().contains("plant/a/temp") {
+        assert!(start.elapsed() < Duration::from_secs(30), "nothing was followed");
+        publish(&daemon, "topic=plant/a/temp", "first");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    publish(&daemon, "topic=plant/a/pressure", "not wanted");
+    crate::tool::publish(&daemon, &["-t", "plant/b/temp", "-q", "0", "-m", "by mqtt"]);
+    let binary = daemon.folder().join("binary");
+    std::fs::write(&binary, [0xff, 0x00]).unwrap();
+    crate::tool::publish(&daemon, &["-t", "plant/c/temp", "-q", "2", "-r", "-f", binary.to_str().unwrap()]);
+    tail.wait_for("plant/c/temp");
+    let output = tail.output();
+    let messages: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(messages.iter().all(|message| message["payload"] != "not wanted"), "{output}");
+    let of = |topic: &str| messages.iter().find(|message| message["topic"] == *topic).unwrap();
+    let first = of("plant/a/temp");
+    assert_eq!(
+        (&first["payload"], &first["qos"], &first["retain"]),
+        (&json!("first"), &json!(1), &json!(false))
+    );
+    assert!(first["received_at_ms"].as_u64().unwrap() > 1_700_000_000_000, "{first}");
+    let second = of("plant/b/temp");
+    assert_eq!((&second["payload"], &second["qos"]), (&json!("by mqtt"), &json!(0)));
+    let third = of("plant/c/temp");
+    assert_eq!((&third["payload"], &third["encoding"]), (&json!("ff00"), &json!("hex")));
+    assert_eq!((&third["qos"], &third["retain"]), (&json!(2), &json!(true)));
+    // Looking on is no subscription: nobody is told to wait for it, and nothing of it is left.
+    let (_, listed, _) = run(&daemon, &["queue", "ls", "--json"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert!(listed.as_array().unwrap().iter().all(|queue| queue["kind"] == "collection"), "{listed}");
+
+    for (arguments, expected) in [
+        (&["tail", "plant/#/x"][..], (1, "topic: ")),
+        (&["tail", "$SYS/#"], (1, "topic: figures are published to clients")),
+        (
+            &["tail", "alarm"],
+            (1, "no collection alarm; the messages of a topic of one level are followed as alarm/#"),
+        ),
+        (&["tail", "a/b", "--where", "x > 1"], (2, "error: --topic and --where are for the readings")),
+    ] {
+        let (code, _, err) = run(&daemon, arguments);
+        assert_eq!((code, err.starts_with(expected.1)), (expected.0, true), "{arguments:?}: {err}");
+    }
+}
