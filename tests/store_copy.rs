@@ -193,7 +193,7 @@ fn what_does_not_verify_or_fit_is_refused() {
         full.extend(pieces.into_iter().map(|(key, piece)| CopiedEntry {
             table: gatewayd::store::copy::Table::Rows,
             key: key.0,
-            value: Some(piece),
+            value: Some(piece.to_vec()),
         }));
     }
     let mut restoring = Restoring::new(SimDisk::new(6).disk(), &options()).unwrap();

@@ -1,9 +1,9 @@
 //! `restore`: makes the state folder of a backup, for a gateway that is stopped.
 //!
-//! The files are made in a new folder beside the state folder. Only when they are whole and on flash does one rename put
-//! it in place; where there was a folder already, the two change places, and the old one stays under another name. A
-//! power cut leaves the old state or the new one. An unfinished folder has a file `unfinished` in it: the next restore
-//! removes such a one.
+//! The files are made in a new folder beside the state folder, `NAME.restoring-N`; the next restore removes such a one that
+//! a kill left. Only when they are whole and on flash does one rename put it in place; where there was state already, the
+//! two folders change places, and the old one has the name `NAME.before-restore-N` from that moment on. A power cut leaves
+//! the old state or the new one.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader, Read};
@@ -30,9 +30,6 @@ pub struct Restore {
     pub force: bool,
     pub check: bool,
 }
-
-/// In a folder that is being made.
-const UNFINISHED: &str = "unfinished";
 
 /// Folders beside the state folder that a name is looked for among.
 const ASIDE_MAX: u32 = 10_000;
@@ -147,35 +144,26 @@ fn put_in_place(
         })?;
         Ok((contents, aside))
     })();
-    if made.is_err() && fresh.join(UNFINISHED).exists() {
-        // Not finished, so nothing in it counts.
+    if made.is_err() {
+        // Under this name nothing counts.
         drop(fs::remove_dir_all(&fresh));
     }
     made
 }
 
-/// A new folder beside the state folder, marked as unfinished. Removes what an earlier restore left unfinished.
+/// A new folder beside the state folder. Removes what an earlier restore left.
 fn begin(path: &Path) -> io::Result<PathBuf> {
     let parent = path.parent().unwrap_or_else(|| Path::new("/"));
     fs::create_dir_all(parent)?;
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let prefix = format!("{}.restoring-", path.file_name().unwrap_or_default().to_string_lossy());
     for entry in fs::read_dir(parent)? {
         let entry = entry?;
-        if !entry.file_name().to_string_lossy().starts_with(&format!("{name}.restoring-")) {
-            continue;
-        }
-        if entry.path().join(UNFINISHED).exists() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
             fs::remove_dir_all(entry.path())?;
-        } else {
-            // Cut off before it had its mark. A folder with something in it stays.
-            drop(fs::remove_dir(entry.path()));
         }
     }
     let fresh = beside(path, "restoring")?;
     DirBuilder::new().mode(0o700).create(&fresh)?;
-    File::create(fresh.join(UNFINISHED))?.sync_all()?;
-    File::open(&fresh)?.sync_all()?;
-    sync_parent(&fresh)?;
     Ok(fresh)
 }
 
@@ -188,30 +176,27 @@ fn finish(path: &Path, fresh: &Path, exists: bool, has_state: bool) -> io::Resul
         own_like(fresh, path.parent().unwrap_or_else(|| Path::new("/")))?;
     }
     File::open(fresh)?.sync_all()?;
-    if exists {
-        // An earlier restore may have left its mark there, which must not make the old state look like an unfinished one.
-        match fs::remove_file(path.join(UNFINISHED)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => File::open(path)?.sync_all()?,
-        }
-        renameat_with(CWD, fresh, CWD, path, RenameFlags::EXCHANGE)?;
-    } else {
-        fs::rename(fresh, path)?;
-    }
-    // From here on the new one counts; its mark is looked at by nobody under that name.
-    drop(fs::remove_file(path.join(UNFINISHED)));
-    sync_parent(path)?;
     if !exists {
+        fs::rename(fresh, path)?;
+        sync_parent(path)?;
         return Ok(None);
     }
-    if has_state {
-        let aside = beside(path, "before-restore")?;
-        fs::rename(fresh, &aside)?;
+    if !has_state {
+        renameat_with(CWD, fresh, CWD, path, RenameFlags::EXCHANGE)?;
         sync_parent(path)?;
-        return Ok(Some(aside));
+        fs::remove_dir_all(fresh)?;
+        return Ok(None);
     }
-    fs::remove_dir_all(fresh)?;
-    Ok(None)
+    // The name under which the old state is found. Never that of an unfinished folder: those are removed.
+    let aside = beside(path, "before-restore")?;
+    fs::rename(fresh, &aside)?;
+    sync_parent(path)?;
+    if let Err(error) = renameat_with(CWD, &aside, CWD, path, RenameFlags::EXCHANGE) {
+        drop(fs::rename(&aside, fresh));
+        return Err(error.into());
+    }
+    sync_parent(path)?;
+    Ok(Some(aside))
 }
 
 fn advice_on_rename(error: &io::Error) -> &'static str {

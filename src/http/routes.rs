@@ -132,7 +132,7 @@ const fn json(operation: Operation, path: &'static str, name: &'static str, summ
 }
 
 /// All routes.
-pub static ROUTES: [Route; 23] = [
+pub static ROUTES: [Route; 24] = [
     Route {
         operation: Operation::Page,
         path: "/",

@@ -12,9 +12,12 @@ use crate::series::Allowed;
 /// Messages that wait for a slow follower; more are left out.
 const WAITING_MAX: usize = 256;
 
+/// Where a follower's lines go, and what it may see.
+type Follower = (mpsc::Sender<Piece>, Option<Allowed>);
+
 /// See the module's head.
 #[derive(Debug, Default)]
-pub(super) struct Followers(RefCell<BTreeMap<u32, (mpsc::Sender<Piece>, Option<Allowed>)>>);
+pub(super) struct Followers(RefCell<BTreeMap<u32, Follower>>);
 
 impl Followers {
     /// Follows topics, as far as `allowed` lets; a line of JSON for each message.

@@ -78,7 +78,7 @@ impl Restoring {
                 return Err(StoreError::Corrupted(format!("entry {} does not verify", entry.key)));
             }
             match (entry.table, &entry.value) {
-                (Table::Rows, Some(piece)) => rows.insert(RowKey(entry.key), piece.clone()),
+                (Table::Rows, Some(piece)) => rows.insert(RowKey(entry.key), piece.clone().into()),
                 (Table::Rows, None) => rows.delete(Place { key: RowKey(entry.key), pieces: 1 }),
                 (Table::Parts, value) => parts.push((entry.key, value.as_deref())),
                 (Table::Summaries, value) => summaries.push((entry.key, value.as_deref())),

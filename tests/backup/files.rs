@@ -64,7 +64,7 @@ fn whole_files_verify_while_it_runs_and_when_it_is_stopped() {
 #[test]
 fn damage_is_found_and_repaired() {
     for (file, wanted, jobs) in [
-        ("gateway.redb", "job-00003-job-00003-", 20),
+        ("gateway.redb", "job-00003-job-00003-", 10),
         ("backlog.redb", "job-00003-job-00003-", 120),
         ("series.redb", "reading ", 5),
     ] {
