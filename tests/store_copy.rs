@@ -200,3 +200,29 @@ fn what_does_not_verify_or_fit_is_refused() {
     let refused = full.chunks(100).find_map(|bite| restoring.take(bite).err());
     assert!(matches!(refused, Some(StoreError::Full(_))), "{refused:?}");
 }
+
+#[test]
+fn a_compaction_of_the_backlog_survives_a_cut_at_any_operation() {
+    let disk = SimDisk::new(8);
+    let (mut store, _) = Store::open(disk.disk(), options()).unwrap();
+    let (mut world, mut random) = (World::default(), Random::new(8));
+    for _ in 0..150 {
+        world.step(&mut store, &mut random);
+    }
+    assert!(!world.chunks.is_empty());
+    store.close(None).unwrap();
+    let whole = disk.copy(9);
+    gatewayd::store::compact(&whole.disk()).unwrap();
+    let operations = whole.operations();
+    assert!(whole.len("backlog.redb") < disk.len("backlog.redb"));
+    let (mut compacted, _) = Store::open(whole.disk(), options()).unwrap();
+    world.assert_is_in(&mut compacted);
+    for at in (0..operations).step_by((operations / 8).max(1) as usize) {
+        let cut = disk.copy(at + 20);
+        cut.power_cut_at(at);
+        assert!(gatewayd::store::compact(&cut.disk()).is_err() || cut.power_is_off(), "cut at {at}");
+        let (mut left, found) = Store::open(cut.reboot().disk(), options()).unwrap();
+        assert_eq!((&found.damage, &found.backlog_damage), (&vec![], &vec![]), "cut at {at} of {operations}");
+        world.assert_is_in(&mut left);
+    }
+}
