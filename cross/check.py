@@ -42,7 +42,7 @@ class Client:
         self.client.on_connect = self.on_connect
         if tls:
             self.client.tls_set_context(tls)
-        self.client.connect("127.0.0.1" if not tls else "localhost", daemon.mqtts if tls else daemon.mqtt, 600)
+        self.client.connect("127.0.0.1", daemon.mqtts if tls else daemon.mqtt, 600)
         self.client.loop_start()
         self.wait(lambda: self.session_present is not None, "no CONNACK")
 
