@@ -22,7 +22,7 @@ use super::reload::Reloader;
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
-use super::{collections, identity, notify, watch};
+use super::{collections, farewell, identity, notify, watch};
 use crate::broker::Recovered;
 use crate::config::OnCorrupt;
 use crate::gateway::{Facts, Gateway, GatewayPolicy, LoginPolicy, broker_policy};
@@ -352,6 +352,7 @@ async fn stop(core: &Rc<Core>, answers: &mut mpsc::Receiver<Answer>, series_clos
     if let Some(Answer::Closed(Ok(()))) = answers.recv().await {
         tracing::info!("stopped cleanly");
     }
+    farewell::end(core).await;
 }
 
 /// Has everything written that waits for the store.

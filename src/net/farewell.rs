@@ -12,13 +12,15 @@ use std::time::Duration;
 
 use tokio::io::ReadBuf;
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::connection::yield_once;
 use super::core::{Core, Socket};
 
 /// A peer gets this long to read the reason and to close.
 const TIME: Duration = Duration::from_secs(2);
+/// The same when the gateway stops.
+const TIME_AT_STOP: Duration = Duration::from_millis(300);
 /// It may send this much meanwhile: more than lies in the buffers of both sides.
 const BYTES_MAX: usize = 16 << 20;
 /// So many sockets are read at once; more are closed as they are. Their connections are forgotten and count no more.
@@ -37,6 +39,16 @@ pub(super) fn begin(core: &Rc<Core>, socket: Rc<Socket>) {
         drop(timeout(TIME, discard(&core, &socket)).await);
         core.leaving.set(core.leaving.get() - 1);
     });
+}
+
+/// Before the process ends, which closes all that is left: those who were told that it stops get a moment to read it.
+pub(super) async fn end(core: &Core) {
+    let read = async {
+        while core.leaving.get() > 0 {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    drop(timeout(TIME_AT_STOP, read).await);
 }
 
 async fn discard(core: &Core, socket: &Socket) {

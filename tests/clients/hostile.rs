@@ -60,6 +60,31 @@ fn the_reason_reaches_a_peer_that_goes_on_sending() {
     }
 }
 
+/// Also when the gateway stops in the middle of a flood.
+#[test]
+fn a_stop_is_told_to_a_client_that_floods() {
+    let mut daemon = Daemon::started("flood-at-stop", "");
+    let mut stream = TcpStream::connect(daemon.mqtt()).expect("the daemon listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes a timeout");
+    let connect5 = b"\x10\x12\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x05flood";
+    stream.write_all(connect5).expect("it can be sent");
+    let mut connack = [0; 2];
+    stream.read_exact(&mut connack).expect("CONNACK comes");
+    let mut writer = stream.try_clone().expect("a socket can be cloned");
+    let flood = std::thread::spawn(move || {
+        let packets = b"\x30\x05\x00\x01t\x00x".repeat(1000);
+        while writer.write_all(&packets).is_ok() {}
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    daemon.terminate();
+    let mut answer = vec![0; usize::from(connack[1])];
+    stream.read_exact(&mut answer).expect("the rest of CONNACK");
+    let mut head = [0; 3];
+    stream.read_exact(&mut head).expect("DISCONNECT comes");
+    assert_eq!((head[0], head[2]), (0xE0, 0x8B), "{head:x?}");
+    flood.join().expect("it ends with its connection");
+}
+
 /// Out of descriptors: those who are connected go on, those who come wait, and they are served once there is room.
 #[test]
 fn a_process_out_of_descriptors_serves_who_is_there_and_later_who_waits() {
@@ -155,7 +180,8 @@ fn who_never_connects_is_let_go() {
     let mut stream = TcpStream::connect(daemon.mqtt()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(first).unwrap();
-    let end = stream.read(&mut [0; 16]);
+    // To the end: unlike a single read, this goes on after a signal.
+    let end = stream.read_to_end(&mut Vec::new());
     let closed = match &end {
         Ok(length) => *length == 0,
         Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
