@@ -5,6 +5,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use super::archive::{self, ArchiveError, Ending, Run};
+use crate::ids::RowKey;
 use crate::series::copy as series;
 use crate::store::copy::Table;
 use crate::store::restore;
@@ -95,9 +96,12 @@ fn read(
     take: &mut dyn FnMut(&Run) -> Result<(), RestoreError>,
 ) -> Result<Contents, RestoreError> {
     let mut contents = Contents::default();
+    let mut highest = RowKey(0);
     contents.ending = archive::read(source, &mut |run| {
         match &run {
             Run::Store(entries) => {
+                let rows = entries.iter().filter(|entry| entry.table == Table::Rows);
+                highest = rows.map(|entry| RowKey(entry.key)).fold(highest, RowKey::max);
                 if let Some(entry) = entries.iter().find(|entry| !restore::verifies(entry)) {
                     let what = format!("{:?} {} does not verify", entry.table, entry.key);
                     return Err(RestoreError::Invalid(what));
@@ -117,5 +121,46 @@ fn read(
         }
         take(&run)
     })?;
+    let last = contents.ending.state.last_batch;
+    if highest.batch() > last {
+        // The gateway would give the key out once more.
+        return Err(RestoreError::Invalid(format!("row {highest} is of a batch after its last one, {last}")));
+    }
     Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::BatchNumber;
+    use crate::store::BatchBuilder;
+    use crate::store::copy::{CopiedEntry, CopiedState};
+
+    fn checked(entries: &[CopiedEntry], last: u64) -> Result<Contents, RestoreError> {
+        let state = CopiedState { last_batch: BatchNumber(last), boot: 1, ..CopiedState::default() };
+        let mut writer = archive::Writer::new(Vec::new(), 0).unwrap();
+        writer.store(entries).unwrap();
+        let bytes = writer.finish(&Ending { state, ..Ending::default() }).unwrap();
+        check(bytes.as_slice())
+    }
+
+    #[test]
+    fn entries_that_would_hurt_the_gateway_are_refused_though_their_sums_fit() {
+        let mut builder = BatchBuilder::new(BatchNumber(5));
+        builder.push(1, b"body");
+        let (key, piece) = builder.finish().pieces.remove(0);
+        let row = CopiedEntry { table: Table::Rows, key: key.0, value: Some(piece.to_vec()) };
+        assert_eq!(checked(&[row.clone()], 5).unwrap().rows, 1);
+        let refused = |entry: CopiedEntry, last| {
+            let result = checked(&[entry], last);
+            assert!(matches!(result, Err(RestoreError::Invalid(_))), "{result:?}");
+        };
+        // Of a batch that the store does not know; under a key that is not its own; not a row at all.
+        refused(row.clone(), 4);
+        refused(CopiedEntry { key: row.key + 1, ..row.clone() }, 5);
+        refused(CopiedEntry { value: Some(b"body".to_vec()), ..row.clone() }, 5);
+        refused(CopiedEntry { table: Table::Parts, ..row.clone() }, 5);
+        refused(CopiedEntry { table: Table::Summaries, ..row }, 5);
+        refused(CopiedEntry { table: Table::Rows, key: u64::MAX, value: None }, 5);
+    }
 }

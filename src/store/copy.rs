@@ -120,7 +120,8 @@ impl Store {
         let (parts, next) = self.backlog.parts_from(copying.part, bytes_max)?;
         let mut left = parts.iter().fold(bytes_max, |left, (_, part)| left.saturating_sub(part.len()));
         let parts_end = next.is_none();
-        copying.part = next.or_else(|| parts.last().map(|(key, _)| key + 1)).unwrap_or(copying.part);
+        copying.part =
+            next.or_else(|| parts.last().map(|(key, _)| key.saturating_add(1))).unwrap_or(copying.part);
         for (key, part) in parts {
             copying.push(&mut bite, Table::Parts, key, part);
         }
@@ -129,7 +130,7 @@ impl Store {
             let (rows, next) = self.with_files(|files, _| files.rows_from(copying.row, left))?;
             left = rows.iter().fold(left, |left, (_, piece)| left.saturating_sub(piece.len()));
             rows_end = next.is_none();
-            let after = rows.last().map(|(key, _)| RowKey(key.0 + 1));
+            let after = rows.last().map(|(key, _)| RowKey(key.0.saturating_add(1)));
             copying.row = next.or(after).unwrap_or(copying.row);
             for (key, piece) in rows {
                 copying.push(&mut bite, Table::Rows, key.0, piece);

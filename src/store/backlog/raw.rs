@@ -12,6 +12,9 @@ use crate::store::disk::Disk;
 use crate::store::error::StoreError;
 use crate::store::log::{guarded, redb_error};
 
+/// Numbers of chunks and batches that were really given out are far below; others would leave no room to go on.
+pub(in crate::store) const NUMBERS_MAX: u64 = 1 << 47;
+
 /// A key of one of the tables, and the value.
 pub(in crate::store) type Value = (u64, Vec<u8>);
 
@@ -79,9 +82,10 @@ impl Backlog {
     /// True when a value is one of the table of summaries.
     pub(in crate::store) fn is_summary(key: u64, value: &[u8]) -> bool {
         if key == MARKER_KEY {
-            return matches!(Marker::read(value), Some(Ok(_)));
+            let Some(Ok(marker)) = Marker::read(value) else { return false };
+            return marker.highest.0 < NUMBERS_MAX && marker.highest_key.batch().0 < NUMBERS_MAX;
         }
-        read_envelope(ChunkNumber(key), value).is_some()
+        key < NUMBERS_MAX && read_envelope(ChunkNumber(key), value).is_some()
     }
 
     /// Puts values in or takes them out as they are, in one synced step; the marker is one of them. A summary that is
