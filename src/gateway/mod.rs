@@ -477,6 +477,10 @@ impl Gateway {
             self.release_frames(now, id);
             return;
         };
+        if connection.has_nothing_to_send() {
+            // Most packets of a publisher with QoS 0, and of a subscriber that acknowledges.
+            return;
+        }
         let owed_too_much = connection.owes_too_much();
         let joined = connection.release_replies(&self.broker);
         let reads_again = owed_too_much && !connection.owes_too_much();

@@ -268,6 +268,12 @@ impl Connection {
         Next::Continue
     }
 
+    /// True when no reply is owed and no output waits.
+    #[must_use]
+    pub fn has_nothing_to_send(&self) -> bool {
+        self.owed.is_empty() && self.output.is_empty()
+    }
+
     /// Replies whose gates are due leave for the output. True when the connection has just joined its session:
     /// deliveries may begin.
     pub fn release_replies(&mut self, broker: &Broker) -> bool {

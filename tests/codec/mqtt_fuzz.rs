@@ -17,7 +17,7 @@ fn versions(random: &mut Random) -> Option<ProtocolVersion> {
 fn survives(input: &[u8], version: Option<ProtocolVersion>) {
     if let Ok(Decoded::Packet { packet, consumed }) = decode(input, version, usize::MAX) {
         assert!(consumed <= input.len());
-        let settled = match packet {
+        let settled = match &packet {
             ControlPacket::Connect(connect) => connect.version,
             _ => version.expect("only CONNECT comes before a version"),
         };

@@ -54,9 +54,10 @@ pub use wire::REMAINING_LENGTH_MAX;
 use fixed_header::{Cut, Sender, cut};
 
 /// What a server receives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ControlPacket<'a> {
-    Connect(Connect<'a>),
+    /// By reference: it is twice as large as what comes after it, and comes once.
+    Connect(Box<Connect<'a>>),
     Publish(Publish<'a>),
     PubAck(Acknowledgement<'a>),
     PubRec(Acknowledgement<'a>),
@@ -94,7 +95,7 @@ pub fn decode(
         Cut::Incomplete { needed } => return Ok(Decoded::Incomplete { needed }),
     };
     let packet = match version {
-        None => ControlPacket::Connect(Connect::decode(body)?),
+        None => ControlPacket::Connect(Box::new(Connect::decode(body)?)),
         Some(version) => decode_after_connect(header, body, version)?,
     };
     Ok(Decoded::Packet { packet, consumed })
@@ -109,8 +110,9 @@ fn decode_after_connect(
     Ok(match header.packet_type {
         PacketType::Publish => {
             let publish = Publish::decode(header, body, version)?;
-            let properties = publish.properties.unwrap_or_default();
-            if properties.number(PropertyId::SubscriptionIdentifier).is_some() {
+            let named =
+                |properties: Properties<'_>| properties.number(PropertyId::SubscriptionIdentifier).is_some();
+            if publish.properties.is_some_and(named) {
                 return Err(ProtocolError::violation(
                     "a client sends a subscription identifier",
                     "MQTT-3.3.4-6",

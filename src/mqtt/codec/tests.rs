@@ -350,7 +350,7 @@ fn a_connect_with_everything_is_read_field_by_field() {
         password: Some(b"\x00secret"),
         properties: Properties::NONE,
     };
-    assert_eq!(connect, expected);
+    assert_eq!(*connect, expected);
     assert!(!format!("{connect:?}").contains("secret"), "a password stays out of logs");
     let mut out = Vec::new();
     encode_connect(&mut out, &connect).unwrap();
