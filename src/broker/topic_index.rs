@@ -65,6 +65,16 @@ pub struct TopicIndex<S> {
     after_many: usize,
 }
 
+/// The first level of an address, and what follows it. A plain loop: levels are short, and this runs for each level of
+/// each publish.
+fn first_level(rest: &str) -> (&str, Option<&str>) {
+    let at = rest.bytes().position(|byte| byte == b'/');
+    match at.and_then(|at| rest.split_at_checked(at)) {
+        Some((level, after)) => (level, after.get(1..)),
+        None => (rest, None),
+    }
+}
+
 impl<S: Copy> TopicIndex<S> {
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -162,10 +172,10 @@ impl<S: Copy> TopicIndex<S> {
             }
             return;
         };
-        let (level, after) = match rest.split_once('/') {
-            Some((level, after)) => (level, Some(after)),
-            None => (rest, None),
-        };
+        if node.children.is_empty() && node.one.is_none() {
+            return;
+        }
+        let (level, after) = first_level(rest);
         if let Some(child) = node.children.get(level) {
             self.walk(*child, after, false, visit);
         }
@@ -210,10 +220,7 @@ impl<S: Copy> TopicIndex<S> {
                 work.push((many, rest));
             }
             let Some(rest) = rest else { continue };
-            let (level, after) = match rest.split_once('/') {
-                Some((level, after)) => (level, Some(after)),
-                None => (rest, None),
-            };
+            let (level, after) = first_level(rest);
             if is_many {
                 work.push((at, after));
             }
