@@ -3,14 +3,21 @@
 //! It owns what a client must remember between connections: publishes without their acknowledgement, exactly-once
 //! deliveries without their release. It writes packets into `outgoing`, which the world carries.
 
+mod five;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use five::Five;
 
 use gatewayd::mqtt::codec::client::{
     Connect, ConnectReturnCode, Publish, ServerPacket, SubscribeReturnCode, SubscriptionRequest, Will,
     decode_server_packet, encode_connect, encode_disconnect, encode_pingreq, encode_puback, encode_pubcomp,
     encode_publish, encode_pubrec, encode_pubrel, encode_subscribe, encode_unsubscribe,
 };
-use gatewayd::mqtt::codec::{Decoded, PacketIdentifier, Properties, ProtocolVersion, QualityOfService};
+use gatewayd::mqtt::codec::{
+    Decoded, PacketIdentifier, Properties, PropertyId, PropertyList, ProtocolVersion, QualityOfService,
+    ReasonCode,
+};
 use gatewayd::mqtt::topic::{TopicFilter, TopicName};
 
 use crate::model::{Check, Instance, MessageNumber, Model, Seen};
@@ -95,7 +102,15 @@ pub struct Client {
     pub outgoing: Vec<u8>,
     /// Publishes sent on the present connection, to be told when it ends.
     pub carried: Vec<Content>,
+    /// The window that the gateway keeps to, and the one of the present connection.
     inflight_max: usize,
+    window_max: usize,
+    version: ProtocolVersion,
+    five: Option<Five>,
+    /// Topics that the gateway's aliases stand for, and aliases of the client's own.
+    aliases_in: BTreeMap<u16, String>,
+    aliases_out: BTreeMap<&'static str, u16>,
+    aliases_out_max: u16,
     input: Vec<u8>,
     outbound: VecDeque<Outbound>,
     /// Exactly-once deliveries that are not released yet; `None` for an empty payload.
@@ -124,6 +139,12 @@ impl Client {
             outgoing: Vec::new(),
             carried: Vec::new(),
             inflight_max: usize::from(inflight_max),
+            window_max: usize::from(inflight_max),
+            version: ProtocolVersion::V311,
+            five: None,
+            aliases_in: BTreeMap::new(),
+            aliases_out: BTreeMap::new(),
+            aliases_out_max: 0,
             input: Vec::new(),
             outbound: VecDeque::new(),
             inbound_once: BTreeMap::new(),
@@ -140,7 +161,15 @@ impl Client {
 
     // What the world has it do.
 
-    pub fn connect(&mut self, model: &mut Model, clean: bool, keep_alive_s: u16, will: Option<WillOf>) {
+    pub fn connect(
+        &mut self,
+        model: &mut Model,
+        clean: bool,
+        keep_alive_s: u16,
+        will: Option<WillOf>,
+        five: Option<Five>,
+    ) {
+        self.speak(five);
         self.stage = Stage::Connecting;
         self.clean = clean;
         self.input.clear();
@@ -166,8 +195,16 @@ impl Client {
                 properties: Properties::NONE,
             }
         });
+        let mut properties = PropertyList::new();
+        if let Some(five) = five {
+            if !clean {
+                properties.number(PropertyId::SessionExpiryInterval, u32::MAX);
+            }
+            properties.number(PropertyId::ReceiveMaximum, u32::from(five.receive_maximum));
+            properties.number(PropertyId::TopicAliasMaximum, u32::from(five.topic_alias_maximum));
+        }
         let connect = Connect {
-            version: ProtocolVersion::V311,
+            version: self.version,
             bridge: false,
             clean_session: clean,
             keep_alive_s,
@@ -175,7 +212,7 @@ impl Client {
             will,
             user_name: None,
             password: None,
-            properties: Properties::NONE,
+            properties: properties.as_properties(),
         };
         encode_connect(&mut self.outgoing, &connect).expect("a small CONNECT fits");
     }
@@ -217,7 +254,9 @@ impl Client {
             model.subscribing(step, self.number, filter, *qos);
         }
         let identifier = self.fresh_identifier();
-        encode_subscribe(&mut self.outgoing, identifier, None, &requests).expect("a small SUBSCRIBE fits");
+        let properties = self.no_properties();
+        encode_subscribe(&mut self.outgoing, identifier, properties, &requests)
+            .expect("a small SUBSCRIBE fits");
         self.owed.push_back(Owed::SubAck(identifier.number()));
         self.request = Some(Request::Subscribe(filters.to_vec()));
     }
@@ -225,8 +264,10 @@ impl Client {
     pub fn unsubscribe(&mut self, model: &mut Model, filter: &'static str) {
         model.unsubscribing(self.number, filter);
         let identifier = self.fresh_identifier();
+        let properties = self.no_properties();
         let filters = [TopicFilter::parse(filter).expect("the plan's filters are valid")];
-        encode_unsubscribe(&mut self.outgoing, identifier, None, &filters).expect("a small UNSUBSCRIBE fits");
+        encode_unsubscribe(&mut self.outgoing, identifier, properties, &filters)
+            .expect("a small UNSUBSCRIBE fits");
         self.owed.push_back(Owed::UnsubAck(identifier.number()));
         self.request = Some(Request::Unsubscribe(filter));
     }
@@ -315,7 +356,7 @@ impl Client {
             if rest.is_empty() {
                 break;
             }
-            match decode_server_packet(rest, ProtocolVersion::V311, PACKET_BYTES_MAX) {
+            match decode_server_packet(rest, self.version, PACKET_BYTES_MAX) {
                 Ok(Decoded::Packet { packet, consumed }) => {
                     note(trace, self.number, &packet);
                     self.handle(trace.step, model, packet)?;
@@ -330,7 +371,8 @@ impl Client {
     }
 
     fn handle(&mut self, step: u64, model: &mut Model, packet: ServerPacket<'_>) -> Check {
-        if self.stage == Stage::Connecting && !matches!(packet, ServerPacket::ConnAck(_)) {
+        let connack = matches!(packet, ServerPacket::ConnAck(_) | ServerPacket::ConnAck5(_));
+        if self.stage == Stage::Connecting && !connack {
             return Err(format!("client {}: {packet:?} before CONNACK", self.number));
         }
         match packet {
@@ -338,22 +380,15 @@ impl Client {
                 if connack.return_code != ConnectReturnCode::Accepted {
                     return Err(format!("client {}: refused with {:?}", self.number, connack.return_code));
                 }
-                self.stage = Stage::Joined;
-                self.must_be_clean = false;
-                if !model.connected(self.number, self.clean, connack.session_present)? {
-                    self.doubtful_once.extend(self.inbound_once.keys());
-                    for outbound in &self.outbound {
-                        if let Content::Message(instance) = outbound.content {
-                            model.replaced(instance);
-                        }
-                    }
+                self.joined(step, model, connack.session_present)
+            }
+            ServerPacket::ConnAck5(connack) => {
+                if connack.reason != ReasonCode::Success {
+                    return Err(format!("client {}: refused with {:?}", self.number, connack.reason));
                 }
-                if connack.session_present {
-                    self.send_again(step, model);
-                } else if !self.clean {
-                    self.forget_session(model);
-                }
-                Ok(())
+                let aliases = connack.properties.number16(PropertyId::TopicAliasMaximum).unwrap_or(0);
+                self.aliases_out_max = if self.five.is_some_and(|five| five.aliases) { aliases } else { 0 };
+                self.joined(step, model, connack.session_present)
             }
             ServerPacket::Publish(publish) => self.handle_publish(model, &publish),
             ServerPacket::PubAck(ack) => {
@@ -403,17 +438,41 @@ impl Client {
                 Ok(())
             }
             ServerPacket::PingResp => Ok(()),
-            ServerPacket::ConnAck5(_) | ServerPacket::Disconnect(_) | ServerPacket::Auth(_) => {
-                Err(format!("client {}: a packet of version 5", self.number))
+            ServerPacket::Disconnect(disconnect) if disconnect.reason == ReasonCode::KeepAliveTimeout => {
+                Ok(())
+            }
+            ServerPacket::Disconnect(_) | ServerPacket::Auth(_) => {
+                Err(format!("client {}: {packet:?}", self.number))
             }
         }
+    }
+
+    /// CONNACK came.
+    fn joined(&mut self, step: u64, model: &mut Model, session_present: bool) -> Check {
+        self.stage = Stage::Joined;
+        self.must_be_clean = false;
+        if !model.connected(self.number, self.clean, session_present)? {
+            self.doubtful_once.extend(self.inbound_once.keys());
+            for outbound in &self.outbound {
+                if let Content::Message(instance) = outbound.content {
+                    model.replaced(instance);
+                }
+            }
+        }
+        if session_present {
+            self.send_again(step, model);
+        } else if !self.clean {
+            self.forget_session(model);
+        }
+        Ok(())
     }
 
     fn handle_publish(&mut self, model: &mut Model, publish: &Publish<'_>) -> Check {
         self.deliveries += 1;
         let number = self.number;
+        let topic = self.topic_of(publish)?;
         let message = if publish.payload.is_empty() {
-            if !model.emptied.contains(publish.topic.as_str()) || publish.retain {
+            if !model.emptied.contains(topic.as_str()) || publish.retain {
                 return Err(format!("client {number}: an empty message that nobody sent"));
             }
             None
@@ -421,7 +480,7 @@ impl Client {
             let message = payload::decode(publish.payload);
             let message = message.ok_or_else(|| format!("client {number}: a payload that nobody sent"))?;
             let known = model.messages.get(message as usize);
-            if known.is_none_or(|m| m.topic != publish.topic.as_str() || m.bytes != publish.payload.len()) {
+            if known.is_none_or(|m| m.topic != topic || m.bytes != publish.payload.len()) {
                 return Err(format!("client {number}: message {message} came changed"));
             }
             Some(message)
@@ -431,7 +490,7 @@ impl Client {
             return self.pass_on(model, message, qos, publish);
         };
         self.window.insert(identifier);
-        if self.window.len() > self.inflight_max {
+        if self.window.len() > self.window_max {
             return Err(format!("client {number}: {} in flight: {:?}", self.window.len(), self.window));
         }
         if qos == 2
@@ -555,13 +614,18 @@ impl Client {
                 (topic, Vec::new())
             }
         };
+        let mut properties = PropertyList::new();
+        let mut named = name(topic);
+        if let Some(alias) = self.alias_for(topic, &mut named) {
+            properties.number(PropertyId::TopicAlias, u32::from(alias));
+        }
         let publish = Publish {
-            topic: name(topic),
+            topic: named,
             qos: qos_of(qos),
             retain,
             duplicate,
             packet_identifier: identifier,
-            properties: None,
+            properties: self.five.map(|_| properties.as_properties()),
             payload: &payload,
         };
         encode_publish(&mut self.outgoing, &publish).expect("a PUBLISH of the plan fits");

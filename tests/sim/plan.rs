@@ -81,6 +81,8 @@ pub struct Plan {
     pub twins: bool,
     pub unsubscribes: bool,
     pub takeovers: bool,
+    /// Clients speak MQTT 5, too.
+    pub five: bool,
     /// A message is large once in so many; 0 = never.
     pub large_one_in: u64,
     /// Weight of QoS 0, 1 and 2 in publishes.
@@ -152,6 +154,7 @@ impl Plan {
             twins: random.below(3) == 0,
             unsubscribes: random.below(2) == 0,
             takeovers: random.below(2) == 0,
+            five: random.below(2) == 0,
             large_one_in: if large { 4 + random.below(30) } else { 0 },
             qos_weights: [[1, 4, 4], [0, 1, 0], [0, 0, 1], [3, 3, 3], [1, 8, 1]]
                 .get(usize::try_from(random.below(5)).unwrap_or(0))

@@ -1,6 +1,6 @@
 //! What clients do: connect, leave, publish, subscribe, answer.
 
-use crate::client::{Client, Content, Stage, WillOf};
+use crate::client::{Client, Content, Five, Stage, WillOf};
 use crate::model::{Check, Message, MessageNumber};
 use crate::payload::HEAD_BYTES;
 use crate::plan::{FILTERS, TOPICS};
@@ -64,9 +64,22 @@ pub fn connect(world: &mut World, client: usize, clean: bool, misfortune: bool) 
         world.wills.sent(world.trace.step, link, will.number, &mut world.model);
     }
     expire(world);
-    world.trace.note(format_args!("client {client} connects, clean {clean}, will {will:?}"));
-    with(world, client, |client, _, model| client.connect(model, clean, keep_alive_s, will));
+    let five = speaks_five(world);
+    world.trace.note(format_args!("client {client} connects, clean {clean}, will {will:?}, {five:?}"));
+    with(world, client, |client, _, model| client.connect(model, clean, keep_alive_s, will, five));
     world.post(client);
+}
+
+/// Each connection chooses its version; a session is the same for all of them.
+fn speaks_five(world: &mut World) -> Option<Five> {
+    if !world.plan.five || world.random.below(3) == 0 {
+        return None;
+    }
+    Some(Five {
+        receive_maximum: 1 + u16::try_from(world.random.below(6)).unwrap_or(0),
+        topic_alias_maximum: u16::try_from(world.random.below(3)).unwrap_or(0),
+        aliases: world.random.below(2) == 0,
+    })
 }
 
 /// Sessions that were away long enough may be gone: nothing is surely owed to them any more.
