@@ -50,6 +50,8 @@ pub enum Mutation {
     ForgetReturned,
     /// A message goes to two consumers at a time.
     DeliverTwice,
+    /// Who was held back until rows move waits on when none can.
+    HoldBackForGood,
 }
 
 thread_local! {

@@ -315,6 +315,7 @@ impl Gateway {
         self.refuse_logins(now);
         self.publish_system_topics(now);
         self.drain(now);
+        self.resume_held_back(now);
     }
 
     /// The gateway stops: every connection ends, and what it leaves is in the next batch.

@@ -227,8 +227,17 @@ impl AmqpClient {
     pub fn roll_back(&mut self, model: &mut Model) {
         self.ask_on(PUBLISHING, &tx::Rollback {});
         self.rolling_back = true;
+        self.take_back(model);
+    }
+
+    /// The open transaction is not committed. What was part of another one, of which nobody knows, is published again.
+    fn take_back(&mut self, model: &mut Model) {
         for instance in std::mem::take(&mut self.transaction) {
-            model.withdrawn(instance);
+            if model.at(instance.0).is_sent_once() {
+                model.withdrawn(instance);
+            } else {
+                self.again.push_back(instance);
+            }
         }
     }
 
@@ -323,9 +332,7 @@ impl AmqpClient {
         self.incoming = None;
         self.rolling_back = false;
         self.limit = 0;
-        for instance in std::mem::take(&mut self.transaction) {
-            model.withdrawn(instance);
-        }
+        self.take_back(model);
         self.again.extend(std::mem::take(&mut self.outstanding).into_values());
         self.again.extend(self.committing.take().into_iter().flatten());
         for instance in std::mem::take(&mut self.carried) {
