@@ -183,7 +183,10 @@ impl Ledger {
     /// message's own taker set does not name it.
     pub fn join_taker(&mut self, now: Mono, held: &Rc<Held>, queue: QueueId, flags: u8) -> bool {
         if held.stage.get() != Stage::Written {
-            self.add_taker(held, queue, flags);
+            // Of twins the older one stands: it may be in flight under a tag.
+            let first =
+                held.takers.borrow().iter().find(|taker| taker.queue == queue).map(|taker| taker.flags);
+            self.add_taker(held, queue, first.unwrap_or(flags));
             self.want(now, Urgency::Lazy(LAZY_OTHER));
             return false;
         }

@@ -42,8 +42,13 @@ impl Broker {
             // Rows that are on their way to a chunk have other keys now: the chunk will be void.
             moving.rows.clear();
         }
-        for claim in claims.into_values().flatten() {
-            self.ledger.add_taker(&claim.held, claim.queue, claim.flags);
+        for claims in claims.into_values() {
+            // Of twins the older one stands: it may be in flight under a tag.
+            let mut first = BTreeMap::new();
+            for claim in claims {
+                let flags = *first.entry(claim.queue).or_insert(claim.flags);
+                self.ledger.add_taker(&claim.held, claim.queue, flags);
+            }
         }
         let batch = self.ledger.open_batch();
         let mut records = self.topology_records();
