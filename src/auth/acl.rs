@@ -510,7 +510,7 @@ mod tests {
         assert_eq!(met(&acl), [1, 4, 6, 7, 9]);
         assert!(acl.may_publish(ADA, "in/9"));
         // Of a clone it is known, too: the file is the same.
-        assert_eq!(met(&acl.clone()), [1, 4, 5, 6, 7, 9]);
+        assert_eq!(met(&acl), [1, 4, 5, 6, 7, 9]);
         assert!(!acl.may_read(ADA, "secret/a"));
         assert_eq!(met(&acl), [1, 4, 5, 6, 7, 9, 10]);
     }

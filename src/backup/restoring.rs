@@ -150,7 +150,7 @@ mod tests {
         builder.push(1, b"body");
         let (key, piece) = builder.finish().pieces.remove(0);
         let row = CopiedEntry { table: Table::Rows, key: key.0, value: Some(piece.to_vec()) };
-        assert_eq!(checked(&[row.clone()], 5).unwrap().rows, 1);
+        assert_eq!(checked(std::slice::from_ref(&row), 5).unwrap().rows, 1);
         let refused = |entry: CopiedEntry, last| {
             let result = checked(&[entry], last);
             assert!(matches!(result, Err(RestoreError::Invalid(_))), "{result:?}");
@@ -158,7 +158,7 @@ mod tests {
         // Of a batch that the store does not know; under a key that is not its own; not a row at all.
         refused(row.clone(), 4);
         refused(CopiedEntry { key: row.key + 1, ..row.clone() }, 5);
-        refused(CopiedEntry { value: Some(b"body".to_vec()), ..row.clone() }, 5);
+        refused(CopiedEntry { value: Some(b"body".to_vec()), ..row }, 5);
         refused(CopiedEntry { table: Table::Parts, ..row.clone() }, 5);
         refused(CopiedEntry { table: Table::Summaries, ..row }, 5);
         refused(CopiedEntry { table: Table::Rows, key: u64::MAX, value: None }, 5);
