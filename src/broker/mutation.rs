@@ -50,8 +50,6 @@ pub enum Mutation {
     ForgetReturned,
     /// A message goes to two consumers at a time.
     DeliverTwice,
-    /// Who was held back until rows move waits on when none can.
-    HoldBackForGood,
 }
 
 thread_local! {

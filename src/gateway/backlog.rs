@@ -29,10 +29,6 @@ impl Gateway {
     /// A look at the window may have found that nothing in it can move: then nobody waits for that any more, and no answer
     /// of the store will say so.
     pub(super) fn resume_held_back(&mut self, now: Now) {
-        #[cfg(feature = "mutations")]
-        if crate::broker::mutation::is_made(crate::broker::mutation::Mutation::HoldBackForGood) {
-            return;
-        }
         if !self.congested.is_empty() {
             self.resume_congested(now);
         }

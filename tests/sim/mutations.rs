@@ -71,5 +71,4 @@ mutations! {
     forgetting_queues_in_the_gate_is_found => ForgetQueuesInGate
     forgetting_that_a_message_came_back_is_found => ForgetReturned
     delivering_to_two_consumers_is_found => DeliverTwice
-    holding_publishers_back_for_good_is_found => HoldBackForGood
 }
