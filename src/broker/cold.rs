@@ -18,6 +18,7 @@ use super::backlog::Chunk;
 use super::queue::{Entry, NEVER, Queue, QueueKind};
 use super::rows::{ColdPart, Settled};
 use crate::ids::{ChunkNumber, RowKey};
+use crate::message::Assurance;
 use crate::time::{Mono, Wall};
 
 /// What a queue has in one chunk and not in memory.
@@ -252,6 +253,14 @@ impl Cold {
         self.regions
             .values_mut()
             .flat_map(|region| region.kept.iter_mut().map(|(_, entry)| entry).chain(&mut region.tail))
+    }
+
+    /// At-least-once messages up to this key may have been sent.
+    pub fn may_be_sent(&mut self, up_to: RowKey) {
+        for part in self.regions.values_mut().flat_map(|region| &mut region.chunks) {
+            let at_least_once = part.flags & 0x03 == Assurance::AtLeastOnce.code();
+            part.redelivered |= at_least_once && part.next() <= up_to;
+        }
     }
 
     /// True when nothing is left of it.

@@ -444,11 +444,14 @@ impl Recovered {
             let unsure = !self.stopped_cleanly && queue.kind == QueueKind::Session;
             #[cfg(feature = "mutations")]
             let unsure = unsure && !is_made(Mutation::ForgetSentMarks);
-            if unsure && !queue.ready.is_empty() {
+            if unsure && (!queue.ready.is_empty() || queue.cold.is_some()) {
                 queue.sent_up_to = RowKey::last_of(last);
                 broker.ledger.touch_soon(now.mono, RecordKey::Session(*id));
             }
             let Some(queue) = broker.queue_mut(index) else { continue };
+            if let Some(cold) = &mut queue.cold {
+                cold.may_be_sent(queue.sent_up_to);
+            }
             tag_entries(queue, &tagged);
         }
     }
