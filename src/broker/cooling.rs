@@ -244,6 +244,7 @@ impl Broker {
             if !self.lose_front(now, index, LossReason::FlashQuota) {
                 break;
             }
+            self.dispatch(now, index);
         }
         while self.backlog.bytes + planned(&moving) > self.backlog.quota && !moving.is_empty() {
             moving.pop();

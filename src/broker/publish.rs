@@ -526,6 +526,7 @@ impl Broker {
 
     /// Drops the oldest ready messages while the queue is over its bounds.
     pub(super) fn keep_queue_bounds(&mut self, now: Now, index: QueueIndex) {
+        let mut shed = false;
         while let Some(queue) = self.queue_mut(index)
             && queue.is_over()
         {
@@ -538,11 +539,16 @@ impl Broker {
             };
             let Some(entry) = entry else {
                 if overflow == Overflow::DropOldest && self.shed(now, index) {
+                    shed = true;
                     continue;
                 }
-                return;
+                break;
             };
             self.lose(now, index, &entry, LossReason::QueueBound);
+        }
+        if shed {
+            // What stood behind the chunk may be ready now, and nothing else may come that hands it over.
+            self.dispatch(now, index);
         }
     }
 
