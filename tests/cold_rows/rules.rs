@@ -124,6 +124,34 @@ fn bounds_drop_the_oldest_cold_ones_and_say_so() {
     assert_same(&world.drain(queue), &numbers(2_500..6_500));
 }
 
+/// A bound may take a chunk while its rows are being read: what stood behind it is handed over all the same.
+#[test]
+fn what_stands_behind_a_dropped_chunk_is_handed_over() {
+    let mut world = World::with(14, crate::world::options(), |bounds| bounds.messages_max = 300);
+    world.subscribe("one", "t/#");
+    let publish = |world: &mut World, numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            let message = world.message("t/x", body(number, 200), Assurance::AtLeastOnce);
+            world.broker.publish_to(world.now, ExchangeIndex::SHARED, message, &[], Some(ME));
+        }
+    };
+    publish(&mut world, 0..300);
+    world.settle();
+    world.pass(Duration::from_secs(700));
+    world.cool();
+    assert!(world.moved > 0);
+    world.restart();
+    let connection = ConnectionId(71);
+    let terms = SessionTerms::clean(false);
+    let one = world.broker.open_session(world.now, "one", terms, connection).unwrap().queue;
+    world.broker.attach(world.now, one, connection, 10);
+    assert!(world.deliveries().is_empty(), "all of it is in the backlog");
+    publish(&mut world, 300..600);
+    let got: Vec<_> = world.deliveries().iter().map(|delivery| text(&delivery.held.message.body)).collect();
+    assert_same(&got, &numbers(300..310));
+    assert_eq!(world.broker.status().counters.lost, 300);
+}
+
 #[test]
 fn a_full_backlog_loses_the_oldest_of_the_longest_queue() {
     let options = gatewayd::store::StoreOptions { backlog_bytes_max: 1 << 20, ..crate::world::options() };
