@@ -273,10 +273,6 @@ impl Recovered {
     /// Chunks whose rows are needed, after all rows and chunks were taken: they go to [`Recovered::chunk_row`].
     pub fn chunks_to_read(&mut self, now: Now) -> Vec<ChunkNumber> {
         // The records are settled only at the end, but which chunks count has to be known now.
-        #[cfg(feature = "mutations")]
-        if is_made(Mutation::ForgetColdExchanges) {
-            return Vec::new();
-        }
         if let Some((_, content)) = self.records.get(&RecordKey::Backlog)
             && let Some(adopted) = Adopted::read(content)
         {

@@ -34,8 +34,6 @@ pub enum Mutation {
     ForgetReplacedValues,
     /// A start forgets the newest chunk of the backlog.
     ForgetChunk,
-    /// A start takes no notice of exchanges whose messages lie in the backlog.
-    ForgetColdExchanges,
     /// A chunk counts as soon as it was copied, whatever became of its rows meanwhile.
     AdoptUnseen,
     /// What comes back to a queue goes behind all that waits.

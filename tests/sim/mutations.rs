@@ -63,7 +63,6 @@ mutations! {
     forgetting_what_may_have_been_sent_is_found => ForgetSentMarks
     forgetting_that_a_value_was_replaced_is_found => ForgetReplacedValues
     forgetting_a_chunk_is_found => ForgetChunk
-    forgetting_exchanges_of_cold_rows_is_found => ForgetColdExchanges
     adopting_a_chunk_unseen_is_found => AdoptUnseen
     requeueing_behind_what_waits_is_found => RequeueBehind
     ignoring_credit_is_found => IgnoreCredit
