@@ -45,7 +45,7 @@ use trace::show;
 use world::Outcome;
 
 /// Fresh seeds of an ordinary run.
-const FRESH_SEEDS: u64 = 20;
+const FRESH_SEEDS: u64 = 80;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
