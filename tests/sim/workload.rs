@@ -87,7 +87,7 @@ pub fn expire(world: &mut World) {
     let Some(expiry) = world.policy.session_expiry_max else { return };
     let expiry_us = u64::try_from(expiry.as_micros()).unwrap_or(u64::MAX);
     for client in 0..world.clients.len() {
-        if world.clients.get(client).is_some_and(|client| client.stage != Stage::Joined) {
+        if !world.is_connected(client) {
             world.model.may_have_expired(client, world.passed_us, expiry_us);
         }
     }

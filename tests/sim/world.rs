@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use gatewayd::broker::Policy;
-use gatewayd::gateway::{Accept, Output, Protocol};
+use gatewayd::gateway::Output;
 use gatewayd::ids::ConnectionId;
 use gatewayd::random::Random;
 use gatewayd::time::{Mono, Now, Wall};
 
 use crate::amqp::AmqpClient;
 use crate::checker;
-use crate::client::{Client, Content, Stage, tell_ended};
+use crate::client::Client;
 use crate::disk::SimDisk;
 use crate::machine::{Machine, Snapshot, StartError, Writing};
 use crate::mistakes::Mistake;
 use crate::model::{Check, Model};
-use crate::network::{Link, Party};
+use crate::network::Link;
 use crate::plan::{Plan, QUEUES};
 use crate::queues::QueueState;
 use crate::trace::Trace;
@@ -86,13 +86,13 @@ pub struct World {
     /// How far the wall clock is off, milliseconds, while nobody trusts it.
     pub wall_off_ms: i64,
     pub outcome: Outcome,
-    next_link: u64,
+    pub next_link: u64,
     /// What the gateway asked for and the next round does.
-    outputs: VecDeque<Output>,
+    pub outputs: VecDeque<Output>,
     pub full_until: u64,
     given_up: bool,
     /// A gateway call was made, and no round since.
-    kicked: bool,
+    pub kicked: bool,
     /// The narrowest bound that any queue had.
     pub messages_max_least: u32,
 }
@@ -227,224 +227,6 @@ impl World {
             checker::always(self)?;
         }
         Ok(alive)
-    }
-
-    // Connections.
-
-    /// A connection opens; false when the gateway takes no more.
-    pub fn open(&mut self, party: Party) -> bool {
-        let protocol = match party {
-            Party::Mqtt(_) => Protocol::Mqtt,
-            Party::Amqp(_) => Protocol::Amqp091,
-        };
-        let accept = Accept {
-            allow_anonymous: true,
-            peer: format!("sim:{}", self.next_link).into(),
-            ..Accept::default()
-        };
-        let Some(connection) = self.machine.gateway.accept_protocol(self.now, protocol, accept) else {
-            return false;
-        };
-        self.kicked = true;
-        self.links.insert(self.next_link, Link::new(connection, party));
-        self.trace.note(format_args!("link {} of {party:?} opens", self.next_link));
-        self.next_link += 1;
-        true
-    }
-
-    /// The link that is used now.
-    pub fn link_of(&self, party: impl Into<Party>) -> Option<u64> {
-        let party = party.into();
-        self.links.iter().find(|(_, link)| link.client == Some(party)).map(|(number, _)| *number)
-    }
-
-    /// What a client wrote goes on its way.
-    pub fn post(&mut self, party: impl Into<Party>) {
-        let party = party.into();
-        let Some(link) = self.link_of(party).and_then(|number| self.links.get_mut(&number)) else { return };
-        match party {
-            Party::Mqtt(client) => {
-                let Some(client) = self.clients.get_mut(client) else { return };
-                link.to_gateway.extend(client.outgoing.drain(..));
-                link.carried.append(&mut client.carried);
-            }
-            Party::Amqp(client) => {
-                let Some(client) = self.amqp.get_mut(client) else { return };
-                link.to_gateway.extend(client.outgoing.drain(..));
-                link.carried.extend(client.carried.drain(..).map(Content::Message));
-            }
-        }
-    }
-
-    /// The client has nothing more to do with its link; what it sent is still on its way. `last`: the end follows.
-    pub fn leave(&mut self, party: impl Into<Party>, last: bool) {
-        let party = party.into();
-        let Some(number) = self.link_of(party) else { return };
-        if let Some(link) = self.links.get_mut(&number) {
-            link.client = None;
-            link.ends = last;
-        }
-        self.tell_lost(Some(party));
-        self.trace.note(format_args!("{party:?} leaves link {number}"));
-    }
-
-    /// The connection breaks: what was on its way is gone.
-    pub fn break_link(&mut self, number: u64) {
-        let Some(link) = self.links.get(&number) else { return };
-        self.trace.note(format_args!("link {number} breaks"));
-        let connection = link.connection;
-        self.forget_link(number);
-        self.machine.gateway.peer_closed(self.now, connection);
-        self.kicked = true;
-        self.after_call();
-    }
-
-    fn forget_link(&mut self, number: u64) {
-        let Some(link) = self.links.remove(&number) else { return };
-        let step = self.trace.step;
-        for content in link.carried {
-            tell_ended(step, &mut self.model, content);
-        }
-        self.tell_lost(link.client);
-        if let Party::Mqtt(client) = link.owner
-            && link.joined
-        {
-            self.model.left(client, self.passed_us);
-        }
-        self.link_ended(number);
-    }
-
-    fn tell_lost(&mut self, party: Option<Party>) {
-        let step = self.trace.step;
-        match party {
-            Some(Party::Mqtt(client)) => {
-                if let Some(client) = self.clients.get_mut(client) {
-                    client.lost_connection(step, &mut self.model);
-                }
-            }
-            Some(Party::Amqp(client)) => {
-                if let Some(client) = self.amqp.get_mut(client) {
-                    client.lost_connection(step, &mut self.model);
-                }
-            }
-            None => {}
-        }
-    }
-
-    /// The gateway saw the end of a link.
-    fn link_ended(&mut self, number: u64) {
-        self.wills.link_ended(self.trace.step, number, &mut self.model);
-        for queue in &mut self.model.queues {
-            queue.released(number, None);
-        }
-    }
-
-    pub fn pick_link(&mut self) -> Option<u64> {
-        let at = self.random.below(self.links.len() as u64);
-        self.links.keys().nth(usize::try_from(at).unwrap_or(0)).copied()
-    }
-
-    fn carry_to_gateway(&mut self) {
-        let Some(number) = self.pick_link() else { return };
-        let most = if self.random.below(3) == 0 { 1 + self.random.below(40) } else { 1 << 20 };
-        self.carry_in(number, usize::try_from(most).unwrap_or(usize::MAX));
-    }
-
-    /// Moves up to `most` bytes of a link into the gateway. False when nothing moved.
-    pub fn carry_in(&mut self, number: u64, most: usize) -> bool {
-        let Some(link) = self.links.get_mut(&number) else { return false };
-        if link.parked || link.to_gateway.is_empty() && !link.ends {
-            return false;
-        }
-        let connection = link.connection;
-        if !self.machine.gateway.wants_read(connection) {
-            link.parked = true;
-            return false;
-        }
-        let count = most.min(link.to_gateway.len()).min(64 * 1024);
-        let bytes: Vec<u8> = link.to_gateway.drain(..count).collect();
-        self.kicked = true;
-        if bytes.is_empty() {
-            self.break_link(number);
-            return true;
-        }
-        self.trace.note(format_args!("link {number} > {count} bytes {:08x}", crc32(&bytes)));
-        self.machine.gateway.receive(self.now, connection, &bytes);
-        self.after_call();
-        true
-    }
-
-    fn carry_to_client(&mut self) -> Check {
-        let Some(number) = self.pick_link() else { return Ok(()) };
-        if self.links.get(&number).is_some_and(|link| link.slow_until > self.trace.step) {
-            return Ok(());
-        }
-        let most = if self.random.below(3) == 0 { 1 + self.random.below(40) } else { 1 << 20 };
-        self.carry_out(number, usize::try_from(most).unwrap_or(usize::MAX))?;
-        Ok(())
-    }
-
-    /// Moves up to `most` bytes of the gateway's output to the client. False when nothing moved.
-    pub fn carry_out(&mut self, number: u64, most: usize) -> Result<bool, String> {
-        let Some(link) = self.links.get_mut(&number).filter(|link| link.has_output) else {
-            return Ok(false);
-        };
-        let Some(output) = self.machine.gateway.output(link.connection) else { return Ok(false) };
-        let mut slices = [std::io::IoSlice::new(&[]); 16];
-        let filled = output.slices(&mut slices);
-        let all = slices.iter().take(filled).flat_map(|slice| slice.iter().copied());
-        let bytes: Vec<u8> = all.take(most).collect();
-        if bytes.is_empty() {
-            link.has_output = false;
-            return Ok(false);
-        }
-        let (connection, client) = (link.connection, link.client);
-        self.trace.note(format_args!("link {number} < {} bytes {:08x}", bytes.len(), crc32(&bytes)));
-        self.machine.gateway.sent(self.now, connection, bytes.len());
-        self.kicked = true;
-        self.after_call();
-        let client = match client {
-            None => return Ok(true),
-            Some(Party::Amqp(client)) => return self.amqp_receives(client, &bytes).map(|()| true),
-            Some(Party::Mqtt(client)) => client,
-        };
-        let joined = |world: &Self| world.clients.get(client).is_some_and(|c| c.stage == Stage::Joined);
-        let joined_before = joined(self);
-        if !joined_before {
-            crate::workload::expire(self);
-        }
-        if let Some(client) = self.clients.get_mut(client) {
-            client.receive(&mut self.trace, &mut self.model, &bytes)?;
-        }
-        if !joined_before && joined(self) {
-            self.wills.connected(self.trace.step, number);
-            if let Some(link) = self.links.get_mut(&number) {
-                link.joined = true;
-            }
-        }
-        self.post(client);
-        Ok(true)
-    }
-
-    /// What every call of the gateway may leave: connections with output, and things to do, which wait for the round.
-    fn after_call(&mut self) {
-        while let Some(connection) = self.machine.gateway.poll_dirty() {
-            if let Some(link) = self.links.values_mut().find(|link| link.connection == connection) {
-                link.has_output = true;
-            }
-        }
-        while let Some(output) = self.machine.gateway.poll_output() {
-            if let Output::Close { connection, .. } = &output
-                && let Some(number) = self.number_of(*connection)
-            {
-                self.link_ended(number);
-            }
-            self.outputs.push_back(output);
-        }
-    }
-
-    fn number_of(&self, connection: ConnectionId) -> Option<u64> {
-        self.links.iter().find(|(_, link)| link.connection == connection).map(|(number, _)| *number)
     }
 
     // The machine.
