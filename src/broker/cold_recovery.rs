@@ -351,11 +351,13 @@ fn split_level(queue: &mut Queue, level: u8, offset: u64) {
     let Some(region) = queue.cold.as_mut().and_then(|cold| cold.regions.get_mut(&level)) else { return };
     region.order = order;
     for mut entry in rest {
-        entry.order += offset;
         let at = key(&entry);
         if at <= last {
+            // What is read back before it pushes its number on; more than that, and the tail would be pushed beyond the
+            // numbers of newcomers.
             region.insert_kept((at, Behind::No), entry);
         } else {
+            entry.order += offset;
             region.tail.push_back(entry);
         }
     }

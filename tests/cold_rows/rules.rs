@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use gatewayd::broker::{DeadLetter, ExchangeIndex, QueueSettings, SessionTerms, Settlement};
+use gatewayd::broker::{
+    BindingArguments, DeadLetter, ExchangeIndex, QueueSettings, SessionTerms, Settlement, Target,
+};
 use gatewayd::ids::ConnectionId;
 use gatewayd::message::Assurance;
 
@@ -105,6 +107,36 @@ fn requeued_messages_go_back_to_their_place_before_what_is_cold() {
     }
     let next: Vec<_> = (0..5).map(|_| world.get(queue, false).unwrap().1).collect();
     assert_eq!(next, ["3", "7", "100", "299", "300"]);
+}
+
+/// The last known value of a topic stays in the window, here in the midst of what is cold.
+#[test]
+fn requeued_messages_go_back_to_their_place_after_a_start_too() {
+    let mut world = World::new(12);
+    let queue = world.declare("q", QueueSettings::default());
+    let target = Target::Queue(queue);
+    world.broker.bind(world.now, ExchangeIndex::SHARED, target, "f", BindingArguments::default()).unwrap();
+    let publish = |world: &mut World, numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            let mut message = world.message("f", body(number, 200), Assurance::AtLeastOnce);
+            message.retain = number == 1_000;
+            world.broker.publish_to(world.now, ExchangeIndex::SHARED, message, &[], Some(ME));
+        }
+    };
+    publish(&mut world, 0..2_000);
+    world.cool();
+    assert!(world.moved > 1, "{} chunks", world.moved);
+    world.restart();
+    let queue = world.declare("q", QueueSettings::default());
+    let mut got: Vec<_> = (0..2_000).map(|_| world.get(queue, false).unwrap()).collect();
+    publish(&mut world, 2_000..2_010);
+    got.extend((0..10).map(|_| world.get(queue, false).unwrap()));
+    assert_same(&got.iter().map(|got| got.1.clone()).collect::<Vec<_>>(), &numbers(0..2_010));
+    for chosen in [2_003, 1_999, 1_000, 999, 1_001, 2_009] {
+        let back = std::iter::once((queue, got[chosen].0));
+        world.broker.settle_deliveries(world.now, back, Settlement::Requeue);
+    }
+    assert_eq!(world.drain(queue), ["999", "1000", "1001", "1999", "2003", "2009"]);
 }
 
 #[test]
