@@ -14,7 +14,7 @@ use gatewayd::ingest::route::{Durability, Filter, Route};
 use gatewayd::store::StoreOptions;
 use gatewayd::time::{Mono, Wall};
 
-use support::disk::Random;
+use support::disk::{Fault, Random};
 use support::driver::{Setup, World};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -91,6 +91,35 @@ fn a_reading_is_safe_when_its_route_says_so() {
     publish(&mut world, "b/x", 0, 5);
     world.stop();
     assert_eq!(numbers(&world), [1, 3, 5]);
+}
+
+/// The row log is damaged and written anew while a flush is under way: the rows get other keys than those that the flush
+/// notes as stored.
+#[test]
+fn readings_are_there_once_when_their_rows_were_written_anew_during_a_flush() {
+    for stops in [false, true] {
+        let mut world = World::new(setup(2));
+        connect(&mut world);
+        publish(&mut world, "a/x", 1, 1);
+        publish(&mut world, "b/x", 1, 2);
+        world.series.as_mut().unwrap().held = true;
+        world.pass(Duration::from_secs(61));
+        world.fail(Fault::Io);
+        publish(&mut world, "a/x", 1, 3);
+        for offset in 0..64 {
+            world.disk.flip("gateway.redb", offset, 0x5a);
+        }
+        world.heal();
+        assert!(!world.damage.is_empty(), "it was found damaged");
+        world.series.as_mut().unwrap().held = false;
+        world.settle();
+        if stops {
+            world.stop();
+        } else {
+            world.cut_power();
+        }
+        assert_eq!(found(&world), BTreeMap::from([(1, 1), (2, 1), (3, 1)]), "after a clean stop: {stops}");
+    }
 }
 
 /// Publishes at random, and knows what must be there.

@@ -277,6 +277,7 @@ impl Gateway {
     /// The store's files were damaged: everything is written again, beside what was salvaged, and in its place.
     pub fn write_anew(&mut self, now: Now, salvaged: Salvaged) {
         self.broker.write_anew(now, salvaged);
+        self.readings.rows_were_rekeyed();
     }
 
     /// Time passed.

@@ -68,6 +68,8 @@ pub(super) struct Readings {
     trim_due: Mono,
     /// Somebody waits for all that is there to be stored.
     wanted: bool,
+    /// Rows of readings that may be stored already got other keys: these are to be noted before the rows may go.
+    rekeyed: bool,
     /// The wall clock was not trusted, or is not yet: times are estimates.
     estimates: bool,
     /// For each collection the sequences below which readings were in the row log at the start.
@@ -93,6 +95,15 @@ impl Readings {
         let end = |index| broker.oldest_reading(index) + u64::from(broker.unsettled_readings(index).0);
         let recovered = broker.collections().map(|(index, _)| (index, end(index))).collect();
         Self { recovered, ..Self::default() }
+    }
+
+    /// The row log was written anew. A flush under way notes keys that its rows do not have any more, so it settles
+    /// nothing: after a cut the readings would be taken for new ones. The next one notes their keys of today.
+    pub fn rows_were_rekeyed(&mut self) {
+        if let Some(flushing) = &mut self.flushing {
+            flushing.clear();
+            self.rekeyed = true;
+        }
     }
 }
 
@@ -157,7 +168,7 @@ impl Gateway {
     /// True while a flush is under way or asked for.
     #[must_use]
     pub const fn is_series_flushing(&self) -> bool {
-        self.readings.flushing.is_some() || self.readings.wanted
+        self.readings.flushing.is_some() || self.readings.wanted || self.readings.rekeyed
     }
 
     /// When readings are to be flushed, or kept.
@@ -268,7 +279,8 @@ impl Gateway {
         let broker = &self.broker;
         self.readings.due.retain(|index, _| broker.unsettled_readings(*index).0 > 0);
         let is_due = self.readings.due.values().any(|at| *at <= now.mono);
-        if !is_due && !self.readings.wanted && !indexes.iter().any(presses) {
+        let is_wanted = self.readings.wanted || self.readings.rekeyed;
+        if !is_due && !is_wanted && !indexes.iter().any(presses) {
             return;
         }
         self.readings.wanted = false;
@@ -287,10 +299,12 @@ impl Gateway {
             parts.push(FlushTo { collection, through: flushable.through, row_key: flushable.row_key });
         }
         if parts.is_empty() {
-            // Nothing to wait for.
+            // Nothing to flush; what was dropped meanwhile is not noted any more.
+            self.readings.rekeyed &= !self.readings.due.is_empty();
             return;
         }
         self.readings.flushing = Some(flushing);
+        self.readings.rekeyed = false;
         let now_ms = now.wall_trusted.then(|| i64::try_from(now.wall.0).unwrap_or(i64::MAX));
         requests.push(SeriesRequest::Flush { parts, now_ms });
     }

@@ -471,6 +471,7 @@ impl Machine {
                 && !self.failing
                 && !self.has_unwritten()
                 && !self.has_readings()
+                && !self.gateway.is_series_flushing()
             {
                 break;
             }
