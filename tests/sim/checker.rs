@@ -10,6 +10,12 @@ use crate::world::World;
 /// Holds after every step.
 pub fn always(world: &mut World) -> Check {
     world.machine.check_conservation()?;
+    note_drops(world);
+    bounds(world)
+}
+
+/// Where something was dropped order is not judged any more.
+pub fn note_drops(world: &mut World) {
     for queue in world.machine.gateway.broker().queue_status().filter(|queue| queue.dropped > 0) {
         if queue.kind == QueueKind::Named {
             let named = world.model.queues.iter_mut().filter(|state| *state.name == *queue.name);
@@ -21,7 +27,6 @@ pub fn always(world: &mut World) -> Check {
             session.has_dropped = true;
         }
     }
-    bounds(world)
 }
 
 /// No queue is above its bounds, but for what is in flight.

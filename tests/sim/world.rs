@@ -415,9 +415,10 @@ impl World {
         self.outcome.moved += self.machine.moved;
         self.outcome.read_back += self.machine.read_back;
         self.full_until = 0;
-        let damaged = self.machine.damaged;
-        if self.machine.suspect {
-            // A start cannot tell a damaged last record from one that the power cut off.
+        checker::note_drops(self);
+        if self.machine.suspect || self.machine.damaged {
+            // A start cannot tell a damaged last record from one that the power cut off; and what damage took from the
+            // file was known to memory only until it was written anew.
             self.given_up = true;
             return Ok(());
         }
@@ -450,7 +451,7 @@ impl World {
                 }
                 Err((_, StartError::Damaged(why))) => {
                     // Two misfortunes at once: nothing can be promised any more.
-                    let excused = damaged || self.outcome.faults > 0;
+                    let excused = self.outcome.faults > 0;
                     self.given_up = excused;
                     return if excused { Ok(()) } else { Err(format!("the start found damage: {why}")) };
                 }
