@@ -531,7 +531,7 @@ fn recover_collection(broker: &mut Broker, id: QueueId, name: Box<str>) -> Optio
 ///
 /// Two claims of one queue are twins. The older one stands, as it may be in flight under a tag: that is the routed
 /// message where there is one, else what comes first.
-fn claim(claims: &mut BTreeMap<QueueId, (u8, bool)>, queue: QueueId, flags: u8, joined: bool) {
+pub(super) fn claim(claims: &mut BTreeMap<QueueId, (u8, bool)>, queue: QueueId, flags: u8, joined: bool) {
     let stands = claims.entry(queue).or_insert((flags, joined));
     if stands.0 & TAKER_RETAIN != 0 && flags & TAKER_RETAIN == 0 {
         *stands = (flags, joined);

@@ -44,9 +44,12 @@ impl Broker {
         }
         for claims in claims.into_values() {
             // Of twins the older one stands: it may be in flight under a tag.
-            let mut first = BTreeMap::new();
+            let mut older = BTreeMap::new();
+            for claim in &claims {
+                super::recovery::claim(&mut older, claim.queue, claim.flags, false);
+            }
             for claim in claims {
-                let flags = *first.entry(claim.queue).or_insert(claim.flags);
+                let flags = older.get(&claim.queue).map_or(claim.flags, |(flags, _)| *flags);
                 self.ledger.add_taker(&claim.held, claim.queue, flags);
             }
         }

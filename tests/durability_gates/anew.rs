@@ -204,6 +204,45 @@ fn a_qos_2_delivery_under_way_is_sent_afterwards() {
     );
 }
 
+/// A session holds a message twice, as it was routed and as a last known value: on flash stands what it may be sent under
+/// its identifier first.
+#[test]
+fn of_twins_the_routed_one_stands() {
+    let mut world = World::new(Setup::with(|setup| setup.config.limits.inflight_max = 1));
+    check_in(
+        &mut world,
+        r#"
+        > sub CONNECT client=sub clean=0
+        < sub CONNACK present=0 code=0
+        > sub SUBSCRIBE id=1 filter=t/# qos=2
+        < sub SUBACK id=1 codes=2
+        > pub CONNECT client=pub
+        < pub CONNACK present=0 code=0
+        > pub PUBLISH topic=t/1 qos=1 id=1 payload="before it"
+        < sub PUBLISH topic=t/1 qos=1 id=1 payload="before it"
+        > pub PUBLISH topic=t/2 qos=2 retain=1 id=2 payload="twin"
+        < pub PUBACK id=1
+        < pub PUBREC id=2
+        > sub SUBSCRIBE id=2 filter=t/2 qos=1
+        < sub SUBACK id=2 codes=1
+        "#,
+    );
+    world.fail(Fault::Io);
+    world.send("pub", "PUBREL id=2");
+    world.send("pub", "PUBLISH topic=u qos=1 retain=1 id=3 payload=x");
+    damage(&world, &["gateway.redb"]);
+    world.heal();
+    assert!(!world.damage.is_empty());
+    world.lines();
+    world.send("sub", "PUBACK id=1");
+    assert_eq!(world.lines_of("sub"), ["PUBLISH topic=t/2 qos=2 id=2 payload=\"twin\""]);
+    world.cut_power();
+    world.send("sub", "CONNECT client=sub clean=0");
+    let lines = world.lines_of("sub");
+    let again = "PUBLISH topic=t/2 qos=2 dup=1 id=2 payload=\"twin\"".to_owned();
+    assert!(lines.contains(&again), "{lines:?}");
+}
+
 /// The file is as full as the quota lets it be: old rows make room for new ones.
 #[test]
 fn a_full_window_is_written_anew() {
