@@ -117,7 +117,7 @@ pub struct Client {
     inbound_once: BTreeMap<u16, Option<MessageNumber>>,
     /// Those of them that another session may have taken the place of, so that nobody may release them.
     doubtful_once: BTreeSet<u16>,
-    /// At-least-once deliveries that were not acknowledged, since the gateway's start.
+    /// At-least-once deliveries that were not acknowledged, since the gateway's start and in what is surely one session.
     unanswered: BTreeMap<u16, Option<MessageNumber>>,
     owed: VecDeque<Owed>,
     replies: VecDeque<Reply>,
@@ -453,6 +453,7 @@ impl Client {
         self.must_be_clean = false;
         if !model.connected(self.number, self.clean, session_present)? {
             self.doubtful_once.extend(self.inbound_once.keys());
+            self.unanswered.clear();
             for outbound in &self.outbound {
                 if let Content::Message(instance) = outbound.content {
                     model.replaced(instance);
