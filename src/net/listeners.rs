@@ -409,10 +409,11 @@ async fn accept(
     socket: Rc<Socket>,
 ) {
     loop {
+        // A thousand that come at once take turns with the messages of those that are there, and the connection taken
+        // before has its place among the pages' only once its task has run.
+        tokio::task::yield_now().await;
         // Those who wait for room wait in the system's queue.
         if active.borrow().listener.kind == ListenerKind::Http {
-            // The connection taken before has its place only once its task has run.
-            tokio::task::yield_now().await;
             drop(listeners.http_room.acquire().await);
         }
         // Asked for before each connection: the settings may change while it waits.

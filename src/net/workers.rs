@@ -9,7 +9,7 @@ use std::thread;
 
 use tokio::sync::mpsc as to_core;
 
-use super::handshake::give_way;
+use super::handshake::{give_way, step_aside};
 use crate::auth::Challenge;
 use crate::ids::ConnectionId;
 
@@ -60,6 +60,7 @@ impl PasswordWorkers {
                     if outcomes.blocking_send(Checked { connection, genuine, password }).is_err() {
                         return;
                     }
+                    step_aside();
                 }
             })?;
         }

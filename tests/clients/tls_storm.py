@@ -1,5 +1,5 @@
 """Many MQTT clients over TLS, each with a user and a password, that connect, go and come back all at once. Arguments:
-MQTT host and port (unused), TLS host and port, CA, number of clients."""
+MQTT host and port (unused), TLS host and port, CA, number of clients, how often they come back."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import ssl
 import sys
 import time
 
-host, port, ca, count = sys.argv[3], int(sys.argv[4]), sys.argv[5], int(sys.argv[6])
+host, port, ca, count, returns = sys.argv[3], int(sys.argv[4]), sys.argv[5], int(sys.argv[6]), int(sys.argv[7])
 context = ssl.create_default_context(cafile=ca)
 retries = 0
 # The devices are machines of their own: their work must not take the processor from what is measured.
@@ -52,10 +52,11 @@ async def main():
     writers = await herd("once")
     # Time for the other side to begin its own measurement.
     await asyncio.sleep(1)
-    for writer in writers:
-        writer.transport.abort()
-    writers = await herd("again")
-    await asyncio.sleep(1)
+    for _ in range(returns):
+        for writer in writers:
+            writer.transport.abort()
+        writers = await herd("again")
+        await asyncio.sleep(1)
     for writer in writers:
         writer.transport.abort()
 
