@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::auth::{Acl, LineError, Users};
-use crate::config::{Config, ConfigSource, Files, Places, files};
+use crate::config::{Config, ConfigSource, Files, OnCorrupt, Places, files};
+use crate::store::{self, StoreOptions};
 use crate::tls::Certificates;
 
 /// A configuration and what its files hold.
@@ -35,6 +36,21 @@ pub struct SettingsSource {
     /// The configuration file, else the usual one.
     pub path: Option<PathBuf>,
     pub files: Files,
+}
+
+/// What the store is told of the configuration, by the gateway and by the verbs that work on its folder.
+#[must_use]
+pub fn store_options(config: &Config) -> StoreOptions {
+    StoreOptions {
+        gateway_bytes_max: config.storage.gateway_bytes_max,
+        backlog_bytes_max: config.storage.backlog_bytes_max,
+        reserve_free: config.storage.reserve_free,
+        on_corrupt: match config.storage.on_corrupt {
+            OnCorrupt::Quarantine => store::OnCorrupt::Quarantine,
+            OnCorrupt::Stop => store::OnCorrupt::Stop,
+        },
+        ..StoreOptions::default()
+    }
 }
 
 impl SettingsSource {

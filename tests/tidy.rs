@@ -25,7 +25,7 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("config", &["ingest::route"]),
     ("websocket", &[]),
     ("tls", &["config"]),
-    ("settings", &["auth", "config", "tls"]),
+    ("settings", &["auth", "config", "store", "tls"]),
     ("broker", &["message", "store::batch", "store::chunk", "store::Salvaged", "store::stored_bytes"]),
     ("mqtt", &["auth", "broker", "message"]),
     ("amqp091", &["auth", "broker", "message"]),

@@ -12,6 +12,7 @@ use crate::backup::archive::{Ending, Writer};
 use crate::backup::restoring;
 use crate::config::Config;
 use crate::series::copy as series;
+use crate::settings::store_options;
 use crate::store::shadow::Shadow;
 use crate::store::{self, Disk, OpenError, Store, StoreError, StoreOptions};
 use crate::time::calendar;
@@ -154,7 +155,7 @@ fn copy(disk: &Arc<dyn Disk>, config: &Config, target: &mut Target<'_>) -> Resul
     let newest = newest_change_ms(&config.storage.path);
     let shadow = Shadow::new(Arc::clone(disk), SHADOW_BYTES_MAX).map_err(StoreError::from)?;
     let shadow: Arc<dyn Disk> = Arc::new(shadow);
-    let options = StoreOptions { on_corrupt: store::OnCorrupt::Stop, ..state_folder::store_options(config) };
+    let options = StoreOptions { on_corrupt: store::OnCorrupt::Stop, ..store_options(config) };
     let (mut store, found) = Store::open(Arc::clone(&shadow), options).map_err(CopyError::Open)?;
     let mut writer = Writer::new(target, newest).map_err(CopyError::Write)?;
     let damaged = series::for_each(&shadow, BITE_BYTES, &mut |entries| {

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::backup::{sync_parent, tell_damage};
-use super::state_folder::{own_like, refused, state_in, store_options};
+use super::state_folder::{own_like, refused, state_in};
 use super::{Exit, Io};
 use crate::backup::restoring::{self, Bounds, Contents, RestoreError};
 use crate::config::Config;
+use crate::settings::store_options;
 use crate::store::{Disk, FileDisk, StoreError};
 use crate::time::calendar;
 

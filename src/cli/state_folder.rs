@@ -1,4 +1,4 @@
-//! The state folder of a gateway that is stopped: its lock, its bounds, and whose files they are.
+//! The state folder of a gateway that is stopped: its lock, and whose files they are.
 
 use std::fs;
 use std::io;
@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Exit, Io};
-use crate::config::{Config, OnCorrupt};
-use crate::store::{self, Disk, FileDisk, FolderError, StoreOptions};
+use crate::config::Config;
+use crate::store::{Disk, FileDisk, FolderError};
 
 /// Files in the folder that hold nothing of the gateway's state.
 const WITHOUT_STATE: [&str; 3] = ["gateway.lock", "control.sock", "lost+found"];
@@ -56,20 +56,6 @@ pub(super) fn refused(error: &FolderError, io: &mut Io<'_>) -> io::Result<Exit> 
     };
     writeln!(io.err, "{error}{advice}")?;
     Ok(Exit::Failed)
-}
-
-/// The store's part of the configuration.
-pub(super) fn store_options(config: &Config) -> StoreOptions {
-    StoreOptions {
-        gateway_bytes_max: config.storage.gateway_bytes_max,
-        backlog_bytes_max: config.storage.backlog_bytes_max,
-        reserve_free: config.storage.reserve_free,
-        on_corrupt: match config.storage.on_corrupt {
-            OnCorrupt::Quarantine => store::OnCorrupt::Quarantine,
-            OnCorrupt::Stop => store::OnCorrupt::Stop,
-        },
-        ..StoreOptions::default()
-    }
 }
 
 /// Gives a folder and its files to whom `like` belongs: root works here, the gateway runs as another user.

@@ -4,12 +4,13 @@ use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
 
 use super::backup::SHADOW_BYTES_MAX;
-use super::state_folder::{own_like, store_options, take};
+use super::state_folder::{own_like, take};
 use super::{Exit, Io};
 use crate::backup::restoring;
 use crate::config::Config;
 use crate::ids::RowKey;
 use crate::series::copy as series;
+use crate::settings::store_options;
 use crate::store::chunk::ChunkRead;
 use crate::store::shadow::Shadow;
 use crate::store::{self, Disk, OnCorrupt, Store, StoreError, StoreOptions};

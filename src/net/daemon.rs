@@ -31,9 +31,9 @@ use crate::ingest::Collector;
 use crate::limits;
 use crate::message::record::{Reader, put_bytes};
 use crate::series::SeriesStore;
-use crate::settings::{Settings, SettingsSource};
+use crate::settings::{Settings, SettingsSource, store_options};
 use crate::store::chunk::ChunkRead;
-use crate::store::{self, FileDisk, FolderError, OpenError, Store, StoreError, StoreOptions};
+use crate::store::{self, FileDisk, FolderError, OpenError, Store, StoreError};
 use crate::time::Now;
 
 /// The collections' store, and what gives it readings.
@@ -157,20 +157,11 @@ struct Started {
 fn start_gateway(settings: &Settings, clock: Clock, disk: Arc<dyn store::Disk>) -> Result<Started, RunError> {
     let config = &settings.config;
     let began = clock.now();
-    let options = StoreOptions {
-        gateway_bytes_max: config.storage.gateway_bytes_max,
-        backlog_bytes_max: config.storage.backlog_bytes_max,
-        reserve_free: config.storage.reserve_free,
-        on_corrupt: match config.storage.on_corrupt {
-            OnCorrupt::Quarantine => store::OnCorrupt::Quarantine,
-            OnCorrupt::Stop => store::OnCorrupt::Stop,
-        },
-        ..StoreOptions::default()
-    };
-    let (mut store, found) = Store::open(Arc::clone(&disk), options).map_err(|error| match error {
-        OpenError::TooNew { .. } => RunError::TooNew(error),
-        OpenError::Damaged { .. } | OpenError::Full(_) | OpenError::Io(_) => RunError::Open(error),
-    })?;
+    let (mut store, found) =
+        Store::open(Arc::clone(&disk), store_options(config)).map_err(|error| match error {
+            OpenError::TooNew { .. } => RunError::TooNew(error),
+            OpenError::Damaged { .. } | OpenError::Full(_) | OpenError::Io(_) => RunError::Open(error),
+        })?;
     let mut recovered = Recovered::new();
     if found.clean {
         recovered.stopped_cleanly();
