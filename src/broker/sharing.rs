@@ -237,11 +237,14 @@ impl Broker {
                 return;
             }
             let Some(named) = &mut queue.named else { return };
-            if named.consumers.is_empty()
-                || named.front(&queue.ready).is_none()
-                || queue.in_flight_bytes >= queue.bounds.bytes_max
-            {
+            if named.consumers.is_empty() || queue.in_flight_bytes >= queue.bounds.bytes_max {
                 return;
+            }
+            let Some(front) = named.front(&queue.ready) else { return };
+            if front.expires_at < now.mono {
+                // It stood behind one that lasts longer.
+                self.expire_heads(now, index, false);
+                continue;
             }
             let Some(at) = named.next_consumer() else {
                 self.counters.credit_stalls += u64::from(handed_over);

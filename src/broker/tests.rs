@@ -250,6 +250,22 @@ fn higher_priorities_overtake_and_keep_their_order() {
     assert_eq!(drain(&mut broker, 2, queue), ["b", "d", "c", "a", "e"]);
 }
 
+/// What has expired behind a message that lasts is not handed over with it.
+#[test]
+fn a_consumer_gets_nothing_that_has_expired() {
+    let mut broker = broker();
+    let queue = declare(&mut broker, "q", QueueSettings::default(), false);
+    for (time_to_live_ms, body) in
+        [(None, "a"), (Some(100), "b"), (Some(900), "c"), (Some(100), "d"), (None, "e")]
+    {
+        let message = Message { time_to_live_ms, ..message("q", body, Assurance::AtMostOnce) };
+        broker.publish_to(now(1), ExchangeIndex::DEFAULT, message, &[], None);
+    }
+    broker.consume(now(500), queue, subscriber(ME, 1, 10)).expect("free");
+    let bodies: Vec<_> = deliveries(&mut broker).into_iter().map(|(_, _, body, ..)| body).collect();
+    assert_eq!(bodies, ["a", "c", "e"]);
+}
+
 #[test]
 fn one_consumer_is_active_until_it_leaves() {
     let mut broker = broker();
