@@ -144,7 +144,10 @@ impl Broker {
             } else {
                 break;
             };
-            if entry.expires_at < now.mono {
+            let is_over = entry.expires_at < now.mono;
+            #[cfg(feature = "mutations")]
+            let is_over = is_over && !is_made(Mutation::KeepExpired);
+            if is_over {
                 // [MQTT-3.3.2-5]
                 queue.discharge(&entry);
                 self.lose(now, index, &entry, LossReason::Expired);

@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::Broker;
 use super::held::Held;
 use super::loss::LossReason;
+#[cfg(feature = "mutations")]
+use super::mutation::{Mutation, is_made};
 use super::queue::{Entry, NEVER, QueueIndex};
 use super::trace::TraceStep;
 use crate::message::{Death, DeathReason, Message};
@@ -188,6 +190,10 @@ impl Broker {
 
     /// Takes the messages out of a session that have expired and were not sent. [MQTT-3.3.2-5]
     fn expire_entries(&mut self, now: Now, index: QueueIndex) {
+        #[cfg(feature = "mutations")]
+        if is_made(Mutation::KeepExpired) {
+            return;
+        }
         let Some(queue) = self.queue_mut(index) else { return };
         queue.look_at = None;
         let (expired, kept): (VecDeque<_>, _) = std::mem::take(&mut queue.ready)

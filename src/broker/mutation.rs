@@ -48,6 +48,8 @@ pub enum Mutation {
     ForgetReturned,
     /// A message goes to two consumers at a time.
     DeliverTwice,
+    /// Sessions keep what has expired.
+    KeepExpired,
 }
 
 thread_local! {

@@ -80,10 +80,14 @@ pub struct AmqpClient {
     pub stage: Stage,
     /// No other connection of this client is alive.
     pub alone: bool,
+    /// The gateway has ended the present connection; what it had sent before is still read.
+    pub late: bool,
     pub outgoing: Vec<u8>,
     /// Publishes sent on the present connection, to be told when it ends.
     pub carried: Vec<Instance>,
     link: u64,
+    /// When it was opened, by the world's time.
+    opened_us: u64,
     heartbeat_s: u16,
     input: Vec<u8>,
     script: VecDeque<Step>,
@@ -126,9 +130,11 @@ impl AmqpClient {
             profile,
             stage: Stage::Offline,
             alone: true,
+            late: false,
             outgoing: Vec::new(),
             carried: Vec::new(),
             link: 0,
+            opened_us: 0,
             heartbeat_s: 0,
             input: Vec::new(),
             script: VecDeque::new(),
@@ -151,9 +157,10 @@ impl AmqpClient {
 
     // What the world has it do.
 
-    pub fn connect(&mut self, link: u64, heartbeat_s: u16) {
+    pub fn connect(&mut self, link: u64, heartbeat_s: u16, now_us: u64) {
         self.stage = Stage::Connecting;
         self.link = link;
+        self.opened_us = now_us;
         self.heartbeat_s = heartbeat_s;
         self.outgoing.clear();
         self.input.clear();
@@ -205,8 +212,10 @@ impl AmqpClient {
         encode_method(&mut self.outgoing, PUBLISHING, &publish).expect("a small method fits");
         let delivery_mode = Some(if message.qos > 0 { 2 } else { 1 });
         let mut properties = Vec::new();
-        encode_properties(&mut properties, &BasicProperties { delivery_mode, ..BasicProperties::default() })
-            .expect("one property fits");
+        let lasts = message.lasts_ms.map(|ms| ms.to_string());
+        let expiration = lasts.as_deref().map(short);
+        let basic = BasicProperties { delivery_mode, expiration, ..BasicProperties::default() };
+        encode_properties(&mut properties, &basic).expect("two properties fit");
         let body = payload::encode(instance.0, message.bytes);
         let frame_max = usize::try_from(self.profile.frame_max).unwrap_or(4096);
         encode_content(&mut self.outgoing, PUBLISHING, &properties, &body, frame_max).expect("it is cut");
@@ -512,8 +521,18 @@ impl AmqpClient {
         if !known {
             return self.wrong(&format!("message {number} came changed: {incoming:?}"));
         }
+        if let Some(message) = model.messages.get(number as usize)
+            && let Err(wrong) = model.is_in_time(message, self.opened_us)
+            && !self.profile.sees_cold
+        {
+            return self.wrong(&format!("message {number}: {wrong}"));
+        }
+        let back = back.filter(|back| {
+            let message = model.messages.get(*back as usize);
+            message.is_some_and(|message| !message.may_be_over(0, model.now_us))
+        });
         let holder = (self.link, self.channel);
-        let taken = Taken { number, redelivered: incoming.redelivered, back };
+        let taken = Taken { number, redelivered: incoming.redelivered, back, late: self.late };
         let (messages, queues) = (&model.messages, &mut model.queues);
         queues.get_mut(queue).map_or(Ok(()), |queue| queue.delivered(messages, holder, taken))
     }

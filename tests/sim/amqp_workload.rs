@@ -7,7 +7,7 @@ use crate::network::Party;
 use crate::plan::{KEYS, QUEUES, TOPICS};
 use crate::queues::Exchange;
 use crate::trace::Trace;
-use crate::workload::{expire, pick_bytes, pick_topic};
+use crate::workload::{expire, pick_bytes, pick_lifetime, pick_topic};
 use crate::world::World;
 
 /// One client does one thing.
@@ -71,7 +71,8 @@ fn connect(world: &mut World, client: usize, misfortune: bool) {
     }
     let Some(link) = world.link_of(Party::Amqp(client)) else { return };
     let heartbeat_s = if misfortune && world.random.below(4) == 0 { 2 } else { 0 };
-    with(world, client, |client, _, _, _| client.connect(link, heartbeat_s));
+    let now_us = world.passed_us;
+    with(world, client, |client, _, _, _| client.connect(link, heartbeat_s, now_us));
 }
 
 fn settle(world: &mut World, client: usize) {
@@ -117,7 +118,9 @@ fn publish(world: &mut World, client: usize) {
     let bytes = pick_bytes(world);
     // Nobody else's number.
     let publisher = 1_000 + client;
-    let message = Message { exchange, topic, qos, retain: false, bytes, publisher, instances: vec![] };
+    let lasts_ms = pick_lifetime(world);
+    let message =
+        Message { exchange, topic, qos, retain: false, bytes, lasts_ms, publisher, instances: vec![] };
     let number = world.model.message(message);
     expire(world);
     let instance = world.model.instance(world.trace.step, number);
@@ -148,7 +151,10 @@ fn end_transaction(world: &mut World, client: usize) {
 impl World {
     pub fn amqp_receives(&mut self, client: usize, bytes: &[u8]) -> Check {
         look_around(self, client);
+        let link = self.link_of(Party::Amqp(client)).and_then(|number| self.links.get(&number));
+        let late = link.is_some_and(|link| link.left_at_us.is_some());
         if let Some(client) = self.amqp.get_mut(client) {
+            client.late = late;
             client.receive(&mut self.trace, &mut self.model, bytes)?;
         }
         self.post(Party::Amqp(client));

@@ -4,21 +4,22 @@
 //! deliveries without their release. It writes packets into `outgoing`, which the world carries.
 
 mod five;
+mod subscribing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use five::Five;
 
 use gatewayd::mqtt::codec::client::{
-    Connect, ConnectReturnCode, Publish, ServerPacket, SubscribeReturnCode, SubscriptionRequest, Will,
-    decode_server_packet, encode_connect, encode_disconnect, encode_pingreq, encode_puback, encode_pubcomp,
-    encode_publish, encode_pubrec, encode_pubrel, encode_subscribe, encode_unsubscribe,
+    Connect, ConnectReturnCode, Publish, ServerPacket, SubscribeReturnCode, Will, decode_server_packet,
+    encode_connect, encode_disconnect, encode_pingreq, encode_puback, encode_pubcomp, encode_publish,
+    encode_pubrec, encode_pubrel,
 };
 use gatewayd::mqtt::codec::{
     Decoded, PacketIdentifier, Properties, PropertyId, PropertyList, ProtocolVersion, QualityOfService,
     ReasonCode,
 };
-use gatewayd::mqtt::topic::{TopicFilter, TopicName};
+use gatewayd::mqtt::topic::TopicName;
 
 use crate::model::{Check, Instance, MessageNumber, Model, Seen};
 use crate::payload;
@@ -107,6 +108,8 @@ pub struct Client {
     window_max: usize,
     version: ProtocolVersion,
     five: Option<Five>,
+    /// When the present connection was opened, by the world's time.
+    opened_us: u64,
     /// Topics that the gateway's aliases stand for, and aliases of the client's own.
     aliases_in: BTreeMap<u16, String>,
     aliases_out: BTreeMap<&'static str, u16>,
@@ -142,6 +145,7 @@ impl Client {
             window_max: usize::from(inflight_max),
             version: ProtocolVersion::V311,
             five: None,
+            opened_us: 0,
             aliases_in: BTreeMap::new(),
             aliases_out: BTreeMap::new(),
             aliases_out_max: 0,
@@ -170,6 +174,7 @@ impl Client {
         five: Option<Five>,
     ) {
         self.speak(five);
+        self.opened_us = model.now_us;
         self.stage = Stage::Connecting;
         self.clean = clean;
         self.input.clear();
@@ -235,41 +240,6 @@ impl Client {
         let identifier = self.fresh_identifier();
         self.outbound.push_back(Outbound { identifier, content, qos, retain, released: false });
         self.send_publish(step, model, content, qos, retain, Some(identifier), false);
-    }
-
-    /// True when no SUBSCRIBE or UNSUBSCRIBE is under way.
-    pub const fn may_request(&self) -> bool {
-        self.request.is_none() && matches!(self.stage, Stage::Joined)
-    }
-
-    pub fn subscribe(&mut self, step: u64, model: &mut Model, filters: &[(&'static str, u8)]) {
-        let requests: Vec<_> = filters
-            .iter()
-            .map(|(filter, qos)| {
-                let filter = TopicFilter::parse(filter).expect("the plan's filters are valid");
-                SubscriptionRequest::new(filter, qos_of(*qos))
-            })
-            .collect();
-        for (filter, qos) in filters {
-            model.subscribing(step, self.number, filter, *qos);
-        }
-        let identifier = self.fresh_identifier();
-        let properties = self.no_properties();
-        encode_subscribe(&mut self.outgoing, identifier, properties, &requests)
-            .expect("a small SUBSCRIBE fits");
-        self.owed.push_back(Owed::SubAck(identifier.number()));
-        self.request = Some(Request::Subscribe(filters.to_vec()));
-    }
-
-    pub fn unsubscribe(&mut self, model: &mut Model, filter: &'static str) {
-        model.unsubscribing(self.number, filter);
-        let identifier = self.fresh_identifier();
-        let properties = self.no_properties();
-        let filters = [TopicFilter::parse(filter).expect("the plan's filters are valid")];
-        encode_unsubscribe(&mut self.outgoing, identifier, properties, &filters)
-            .expect("a small UNSUBSCRIBE fits");
-        self.owed.push_back(Owed::UnsubAck(identifier.number()));
-        self.request = Some(Request::Unsubscribe(filter));
     }
 
     pub fn ping(&mut self) {
@@ -531,7 +501,9 @@ impl Client {
         publish: &Publish<'_>,
     ) -> Check {
         let Some(number) = message else { return Ok(()) };
-        let seen = Seen { number, qos, retain: publish.retain, duplicate: publish.duplicate };
+        let left_s = publish.properties.map(|list| list.number(PropertyId::MessageExpiryInterval));
+        let (retain, duplicate) = (publish.retain, publish.duplicate);
+        let seen = Seen { number, qos, retain, duplicate, since_us: self.opened_us, left_s };
         model.delivered(self.number, seen)
     }
 
@@ -616,6 +588,7 @@ impl Client {
             }
         };
         let mut properties = PropertyList::new();
+        self.limit_life(model, content, &mut properties);
         let mut named = name(topic);
         if let Some(alias) = self.alias_for(topic, &mut named) {
             properties.number(PropertyId::TopicAlias, u32::from(alias));

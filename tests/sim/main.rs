@@ -20,6 +20,7 @@ mod checker;
 mod client;
 #[path = "../support/disk.rs"]
 mod disk;
+mod expiry;
 mod liveness;
 mod machine;
 mod misfortune;

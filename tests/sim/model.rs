@@ -28,6 +28,8 @@ pub struct Message {
     pub qos: u8,
     pub retain: bool,
     pub bytes: usize,
+    /// It expires after so long.
+    pub lasts_ms: Option<u64>,
     /// The client that published it; its order counts against the same publisher's.
     pub publisher: usize,
     pub instances: Vec<Sending>,
@@ -45,6 +47,11 @@ pub struct Sending {
     pub doubtful: bool,
     /// Its transaction was not committed.
     pub withdrawn: bool,
+    /// When it began, and when nothing of it happened any more, by the world's time.
+    pub begun_us: u64,
+    end_us: u64,
+    /// It was sent without its expiry, too.
+    pub for_ever: bool,
     /// Connections that may still carry it.
     carriers: u32,
 }
@@ -77,6 +84,11 @@ impl Sending {
             2 if !self.doubtful && self.sends > 1 => 1,
             _ => self.sends,
         }
+    }
+
+    /// Nothing of it happens after this, and each time that it was sent it was to expire.
+    pub fn timed_end_us(&self) -> Option<u64> {
+        self.end().filter(|_| !self.for_ever).map(|_| self.end_us)
     }
 
     /// Nothing of it happens after this; `None` while it may.
@@ -133,7 +145,7 @@ pub struct Session {
     filters: BTreeMap<&'static str, Filter>,
     /// When a connection of its client was last seen to end.
     left_at_us: u64,
-    due: BTreeMap<Instance, Due>,
+    pub due: BTreeMap<Instance, Due>,
     got: BTreeMap<MessageNumber, Got>,
     /// Newest first delivery for each publisher, topic and QoS.
     newest: BTreeMap<(usize, &'static str, u8), MessageNumber>,
@@ -164,6 +176,10 @@ pub struct Seen {
     pub qos: u8,
     pub retain: bool,
     pub duplicate: bool,
+    /// When its connection was opened, by the world's time: it was handed over later.
+    pub since_us: u64,
+    /// What is left until it expires, where that is told at all.
+    pub left_s: Option<Option<u32>>,
 }
 
 /// A session's part of the last judgement.
@@ -185,6 +201,9 @@ pub struct Model {
     copies: Vec<Copy>,
     /// Topics to which an empty payload was sent.
     pub emptied: BTreeSet<&'static str>,
+    /// The world's time, now and when the gateway started.
+    pub now_us: u64,
+    pub started_us: u64,
 }
 
 impl Model {
@@ -203,8 +222,9 @@ impl Model {
 
     /// One more publish of the message.
     pub fn instance(&mut self, step: u64, number: MessageNumber) -> Instance {
+        let begun_us = self.now_us;
         let message = self.at_mut(number);
-        message.instances.push(Sending::begun(step));
+        message.instances.push(Sending { begun_us, ..Sending::begun(step) });
         let instance = (number, message.instances.len() - 1);
         self.owe(step, instance, false);
         if self.at(number).retain {
@@ -253,7 +273,11 @@ impl Model {
 
     /// The gateway acknowledged the publish (PUBACK, PUBREC).
     pub fn acknowledged(&mut self, step: u64, instance: Instance) {
+        let now_us = self.now_us;
         if let Some(sending) = self.at_mut(instance.0).instances.get_mut(instance.1) {
+            if sending.acknowledged_at.is_none() {
+                sending.end_us = now_us;
+            }
             sending.acknowledged_at.get_or_insert(step);
         }
         self.firm(instance);
@@ -271,8 +295,12 @@ impl Model {
 
     /// The connection that carried the publish is gone.
     pub fn ended(&mut self, step: u64, instance: Instance) {
+        let now_us = self.now_us;
         if let Some(sending) = self.at_mut(instance.0).instances.get_mut(instance.1) {
             sending.dropped(step);
+            if sending.acknowledged_at.is_none() {
+                sending.end_us = now_us;
+            }
         }
     }
 
@@ -452,6 +480,9 @@ impl Model {
         if message.exchange != Exchange::Topic || message.routed_max() == 0 {
             return Err(format!("client {client} got message {}, which is not for it", seen.number));
         }
+        let timely = if seen.duplicate { Ok(()) } else { self.is_in_time(message, seen.since_us) };
+        let left = seen.left_s.map_or(Ok(()), |left_s| self.is_left(message, seen.since_us, left_s));
+        timely.and(left).map_err(|wrong| format!("client {client} got message {}: {wrong}", seen.number))?;
         let session = self.sessions.get_mut(client).ok_or("no such session")?;
         let filters: Vec<_> = session.matching(message.topic).collect();
         let granted = session.ever(message.topic);

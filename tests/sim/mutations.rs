@@ -70,4 +70,5 @@ mutations! {
     forgetting_queues_in_the_gate_is_found => ForgetQueuesInGate
     forgetting_that_a_message_came_back_is_found => ForgetReturned
     delivering_to_two_consumers_is_found => DeliverTwice
+    keeping_what_has_expired_is_found => KeepExpired
 }

@@ -42,6 +42,9 @@ pub struct AmqpProfile {
     pub transactional: bool,
     pub frame_max: u32,
     pub absence: u64,
+    /// Rows of its queues may move to the backlog. What is known of a message's age then begins anew where the clock is not
+    /// trusted.
+    pub sees_cold: bool,
 }
 
 /// Names of the queues of a run.
@@ -83,6 +86,8 @@ pub struct Plan {
     pub takeovers: bool,
     /// Clients speak MQTT 5, too.
     pub five: bool,
+    /// Messages of MQTT 5 and AMQP expire, some of them.
+    pub expires: bool,
     /// A message is large once in so many; 0 = never.
     pub large_one_in: u64,
     /// Weight of QoS 0, 1 and 2 in publishes.
@@ -108,7 +113,7 @@ impl Plan {
         let inflight_max = 1 + u16::try_from(random.below(if overflowing { 4 } else { 12 })).unwrap_or(1);
         let clients = (0..3 + random.below(4)).map(|number| profile(random, number)).collect();
         let queues = usize::try_from(random.below(4)).unwrap_or(0);
-        let amqp = if queues > 0 { amqp_profiles(random, queues) } else { Vec::new() };
+        let mut amqp = if queues > 0 { amqp_profiles(random, queues) } else { Vec::new() };
         let session_bounds = QueueBounds { messages_max, bytes_max, overflow: Overflow::DropOldest };
         let large = random.below(3) == 0;
         let steps_more = if random.below(10) == 0 { 12_000 } else { 3_000 };
@@ -118,6 +123,7 @@ impl Plan {
         let window = 6_000 << random.below(4);
         let flash_quota_bytes =
             if cold { flash_quota_bytes.min(window + random.below(window)) } else { flash_quota_bytes };
+        amqp.iter_mut().for_each(|profile| profile.sees_cold = cold);
         let memory_max = if random.below(8) == 0 { 24_000 + random.below(60_000) } else { 128 << 20 };
         Self {
             clients,
@@ -155,6 +161,7 @@ impl Plan {
             unsubscribes: random.below(2) == 0,
             takeovers: random.below(2) == 0,
             five: random.below(2) == 0,
+            expires: random.below(3) == 0,
             large_one_in: if large { 4 + random.below(30) } else { 0 },
             qos_weights: [[1, 4, 4], [0, 1, 0], [0, 0, 1], [3, 3, 3], [1, 8, 1]]
                 .get(usize::try_from(random.below(5)).unwrap_or(0))
@@ -219,6 +226,7 @@ fn amqp_profiles(random: &mut Random, queues: usize) -> Vec<AmqpProfile> {
             transactional: random.below(4) == 0,
             frame_max: if random.below(2) == 0 { 4_096 } else { 131_072 },
             absence: 1 + random.below(3) * random.below(60),
+            sees_cold: false,
         })
         .collect()
 }

@@ -52,6 +52,8 @@ pub struct Taken {
     pub redelivered: bool,
     /// A message that surely came back before this was handed over.
     pub back: Option<MessageNumber>,
+    /// The gateway had ended the connection before this was read: the consumer holds nothing.
+    pub late: bool,
 }
 
 /// How often a message came, and how often it did not say that it may have come before.
@@ -77,7 +79,7 @@ pub struct QueueState {
     /// In which order they were first seen.
     order: BTreeMap<MessageNumber, u64>,
     /// Places of messages that the gateway surely has ready for the one consumer.
-    ready: BTreeMap<u64, MessageNumber>,
+    pub ready: BTreeMap<u64, MessageNumber>,
     /// Newest first delivery for each consumer, publisher, topic and QoS.
     newest: BTreeMap<(Holder, usize, &'static str, u8), MessageNumber>,
     /// Messages were dropped, or delivered unseen: places are not judged any more.
@@ -182,11 +184,13 @@ impl QueueState {
             return wrong("it came again and does not say so".into());
         }
         let first = got.deliveries == 1;
-        let held = self.held.entry(number).or_default();
-        if held.len() >= most as usize {
-            return wrong(format!("{holder:?} gets it while {held:?} has it"));
+        if !taken.late {
+            let held = self.held.entry(number).or_default();
+            if held.len() >= most as usize {
+                return wrong(format!("{holder:?} gets it while {held:?} has it"));
+            }
+            held.push(holder);
         }
-        held.push(holder);
         if !message.is_sent_once() || message.is_will() {
             if let Some(order) = self.order.get(&number) {
                 self.ready.remove(order);

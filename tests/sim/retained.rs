@@ -82,8 +82,21 @@ impl RetainedHistory {
         let sets = self.times(messages, topic).filter(|(_, is_set)| *is_set);
         let newest = sets.filter(|(s, _)| s.acknowledged_at.is_some()).map(|(s, _)| s.start).max();
         let Some(newest) = newest else { return false };
+        if self.may_expire(messages, topic, newest) {
+            return false;
+        }
         let mut deletes = self.times(messages, topic).filter(|(_, is_set)| !is_set);
         deletes.all(|(sending, _)| sending.end().is_some_and(|end| end < newest))
+    }
+
+    /// True when the value of `topic` may be one that expires, given that one was set at step `newest`.
+    fn may_expire(&self, messages: &[Message], topic: &str, newest: u64) -> bool {
+        self.topics.get(topic).into_iter().flatten().any(|change| {
+            let Change::Set((number, at)) = change else { return false };
+            let Some(message) = messages.get(*number as usize) else { return false };
+            let end = message.instances.get(*at).and_then(Sending::end);
+            message.lasts_ms.is_some() && end.is_none_or(|end| end >= newest)
+        })
     }
 
     fn times<'a>(

@@ -106,6 +106,7 @@ fn new_will(world: &mut World, client: usize) -> WillOf {
             qos,
             retain,
             bytes,
+            lasts_ms: None,
             publisher,
             instances: vec![],
         }),
@@ -131,12 +132,15 @@ fn publish(world: &mut World, client: usize) {
     let number = twin(world, client, qos, retain).unwrap_or_else(|| {
         let topic = pick_topic(world);
         let bytes = pick_bytes(world);
+        let five = world.clients.get(client).is_some_and(Client::speaks_five);
+        let lasts_ms = five.then(|| pick_lifetime(world)).flatten().map(|ms| ms.div_ceil(1000) * 1000);
         world.model.message(Message {
             exchange: Exchange::Topic,
             topic,
             qos,
             retain,
             bytes,
+            lasts_ms,
             publisher: client,
             instances: vec![],
         })
@@ -240,6 +244,15 @@ fn pick_qos(world: &mut World) -> u8 {
         at -= weight;
     }
     0
+}
+
+/// How long a message lasts, if it is to expire.
+pub fn pick_lifetime(world: &mut World) -> Option<u64> {
+    if !world.plan.expires || world.random.below(3) != 0 {
+        return None;
+    }
+    let most = if world.random.below(2) == 0 { 4_000 } else { 200_000 };
+    Some(1 + world.random.below(most))
 }
 
 pub fn pick_bytes(world: &mut World) -> usize {

@@ -348,6 +348,7 @@ impl World {
     /// Time passes, and what is due happens.
     pub fn advance(&mut self, micros: u64) {
         self.passed_us += micros;
+        self.model.time_passed(self.passed_us);
         self.tell_time(Mono(self.now.mono.0 + micros), self.now.wall_trusted);
         if self.machine.gateway.poll_timeout().is_some_and(|at| at <= self.now.mono) {
             self.machine.gateway.handle_timeout(self.now);
@@ -429,6 +430,8 @@ impl World {
             self.trace.note(format_args!("queues are bound to {} messages", bounds.messages_max));
         }
         self.passed_us += self.random.below(100_000_000);
+        self.model.time_passed(self.passed_us);
+        self.model.starts();
         let began = Mono(self.random.below(20_000_000));
         let trusted = self.random.below(2) == 0;
         self.tell_time(began, trusted);

@@ -1,10 +1,11 @@
 //! What a connection of MQTT 5 has beside the rest: its limits, and topic aliases both ways.
 
 use gatewayd::mqtt::codec::client::Publish;
-use gatewayd::mqtt::codec::{Properties, PropertyId, ProtocolVersion};
+use gatewayd::mqtt::codec::{Properties, PropertyId, PropertyList, ProtocolVersion};
 use gatewayd::mqtt::topic::TopicName;
 
-use super::Client;
+use super::{Client, Content};
+use crate::model::Model;
 
 /// What a connection of version 5 asks for.
 #[derive(Clone, Copy, Debug)]
@@ -59,5 +60,21 @@ impl Client {
         }
         self.aliases_out.insert(topic, alias);
         Some(alias)
+    }
+
+    pub const fn speaks_five(&self) -> bool {
+        self.five.is_some()
+    }
+
+    /// The expiry of a message that has one, where it can be said.
+    pub(super) fn limit_life(&self, model: &mut Model, content: Content, properties: &mut PropertyList) {
+        let Content::Message(instance) = content else { return };
+        let Some(lasts_ms) = model.at(instance.0).lasts_ms else { return };
+        if self.five.is_some() {
+            let lasts_s = u32::try_from(lasts_ms / 1000).unwrap_or(u32::MAX);
+            properties.number(PropertyId::MessageExpiryInterval, lasts_s);
+        } else {
+            model.sent_for_ever(instance);
+        }
     }
 }
