@@ -23,7 +23,7 @@ pub struct Delivery {
     /// It carries the retain mark: it is a last known value, delivered because a subscription was made, or the
     /// subscription wants the mark as it was published.
     pub retained: bool,
-    /// Identifier of the subscription that brought it, 0 for none, or [`super::SEVERAL_IDENTIFIERS`].
+    /// Identifier of the subscription that brought it, 0 for none, or [`super::SEVERAL_IDENTIFIERS`] and above.
     pub identifier: u32,
     /// When the message is worth nothing any more; the end of time: never.
     pub expires_at: Mono,

@@ -303,6 +303,7 @@ impl Broker {
             if queue.visit.0 == number {
                 if let Some(best) = matches.get_mut(queue.visit.1 as usize) {
                     best.options.merge(options);
+                    best.options.leave_out(publisher == Some(index), false);
                 }
                 return;
             }

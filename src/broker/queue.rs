@@ -69,10 +69,32 @@ impl SubscribeOptions {
             _ => SEVERAL_IDENTIFIERS,
         };
     }
+
+    /// After a merge: which subscriptions did not bring the message though their filters match.
+    pub(super) const fn leave_out(&mut self, own: bool, shared: bool) {
+        if self.identifier >= SEVERAL_IDENTIFIERS {
+            self.identifier = SEVERAL_IDENTIFIERS
+                | if own { WITHOUT_NO_LOCAL } else { 0 }
+                | if shared { 0 } else { WITHOUT_SHARED };
+        }
+    }
+
+    /// Whether a subscription with these options is one of several that `identifier` stands for.
+    pub(super) const fn is_meant(&self, shared: bool, identifier: u32) -> bool {
+        let without = identifier & !SEVERAL_IDENTIFIERS;
+        !(self.no_local && without & WITHOUT_NO_LOCAL != 0 || shared && without & WITHOUT_SHARED != 0)
+    }
 }
 
-/// Stands for the identifiers of all subscriptions that match a message: they are looked up when it is delivered.
-pub const SEVERAL_IDENTIFIERS: u32 = u32::MAX;
+/// From here on an identifier stands for those of all subscriptions that match a message: they are looked up when it is
+/// delivered. Its lowest bits leave some out: [`WITHOUT_NO_LOCAL`], [`WITHOUT_SHARED`].
+pub const SEVERAL_IDENTIFIERS: u32 = 0xffff_fff0;
+
+/// The message is the subscriber's own.
+const WITHOUT_NO_LOCAL: u32 = 1;
+
+/// No shared subscription of the subscriber had the message.
+const WITHOUT_SHARED: u32 = 2;
 
 /// What a queue is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -136,7 +158,7 @@ pub(super) struct Entry {
     pub as_published: bool,
     /// Times that it was handed out and came back.
     pub returns: u16,
-    /// The subscription that brought it: its identifier, 0 for none, or [`SEVERAL_IDENTIFIERS`].
+    /// The subscription that brought it: its identifier, 0 for none, or [`SEVERAL_IDENTIFIERS`] and above.
     pub identifier: u32,
     /// The shared subscription that brought it, which has other members; 0 for none.
     pub share: u32,

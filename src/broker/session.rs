@@ -152,16 +152,20 @@ impl Broker {
         }
     }
 
-    /// Identifiers of all subscriptions of a session that match `address`.
+    /// The subscription identifiers that several, from [`SEVERAL_IDENTIFIERS`](super::SEVERAL_IDENTIFIERS) on, stands
+    /// for: of all subscriptions of a session that match `address` and brought the message.
     pub fn subscription_identifiers<'a>(
         &'a self,
         index: QueueIndex,
         address: &'a str,
+        several: u32,
     ) -> impl Iterator<Item = u32> + 'a {
         let subscriptions = self.queue(index).into_iter().flat_map(|queue| &queue.subscriptions);
         let with = subscriptions.filter(|(_, options)| options.identifier != 0);
-        let matching = with.filter(move |(filter, _)| {
-            super::retained::matches(super::shares::shared_filter(filter).unwrap_or(filter), address)
+        let matching = with.filter(move |(filter, options)| {
+            let shared = super::shares::shared_filter(filter);
+            options.is_meant(shared.is_some(), several)
+                && super::retained::matches(shared.unwrap_or(filter), address)
         });
         matching.map(|(_, options)| options.identifier)
     }

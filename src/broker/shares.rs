@@ -126,11 +126,13 @@ impl Broker {
         matches: &mut Vec<Match>,
     ) {
         let Some((member, options)) = self.choose(number, assurance, Among::All) else { return };
+        let own = self.publisher == Some(member);
         let Some(queue) = self.queue_mut(member) else { return };
         if queue.visit.0 == publish_number {
             // It gets the message anyway: once is enough, under all its subscriptions.
             if let Some(best) = matches.get_mut(queue.visit.1 as usize) {
                 best.options.merge(options);
+                best.options.leave_out(own, true);
             }
             return;
         }

@@ -67,9 +67,9 @@ impl Connection {
         }
         match delivery.identifier {
             0 => {}
-            SEVERAL_IDENTIFIERS => {
+            several @ SEVERAL_IDENTIFIERS.. => {
                 let address = &message.address;
-                for identifier in with.broker.subscription_identifiers(delivery.queue, address) {
+                for identifier in with.broker.subscription_identifiers(delivery.queue, address, several) {
                     list.number(PropertyId::SubscriptionIdentifier, identifier);
                 }
             }
