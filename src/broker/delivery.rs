@@ -197,14 +197,37 @@ impl Broker {
         };
         in_flight.flight = Flight::Unsent;
         if consumer.is_some() {
+            let before = queue.in_flight.len();
             queue.resending = true;
             self.resend(now, index);
+            if self.queue(index).is_some_and(|queue| queue.in_flight.len() < before) {
+                self.dispatch(now, index);
+            }
+        }
+    }
+
+    /// What has its identifier and was never sent may have expired while it waited for the flash or for the consumer.
+    /// [MQTT-3.3.2-5]
+    fn drop_expired_unsent(&mut self, now: Now, index: QueueIndex) {
+        let over = |f: &InFlight| {
+            f.flight == Flight::Unsent && !f.entry.redelivered && f.entry.expires_at < now.mono
+        };
+        #[cfg(feature = "mutations")]
+        let over = |f: &InFlight| over(f) && !is_made(Mutation::KeepExpired);
+        while let Some(queue) = self.queue_mut(index)
+            && let Some(at) = queue.in_flight.iter().position(over)
+            && let Some(in_flight) = queue.in_flight.remove(at)
+        {
+            queue.discharge(&in_flight.entry);
+            queue.in_flight_bytes -= in_flight.entry.charge();
+            self.lose(now, index, &in_flight.entry, LossReason::Expired);
         }
     }
 
     /// Sends what is in flight and was not sent to this consumer, in the order of the first sending, as far as its
     /// credit goes: it may have less than the one before.
     fn resend(&mut self, now: Now, index: QueueIndex) {
+        self.drop_expired_unsent(now, index);
         let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
         let Some(consumer) = queue.consumer.filter(|_| queue.resending) else { return };
         let sent = queue.in_flight.iter().filter(|f| f.flight != Flight::Unsent).count();

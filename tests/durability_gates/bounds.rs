@@ -405,6 +405,42 @@ fn retained_bytes_are_bounded() {
     assert_eq!(world.lines_of("sub")[1], "PUBLISH topic=t/1 qos=0 retain=1 payload=x*400");
 }
 
+/// An exactly-once delivery waits for its identifier to be kept, and its message for its client: it may expire before it is
+/// sent. What was sent is sent again.
+#[test]
+fn what_expires_before_it_could_be_sent_is_not_sent() {
+    for leaves in [false, true] {
+        let mut world = World::default();
+        world.send("sub", "CONNECT client=sub clean=0");
+        world.send("sub", "SUBSCRIBE id=1 filter=t qos=2");
+        world.send("pub", "CONNECT version=5 client=pub");
+        world.send("pub", "PUBLISH topic=t qos=2 id=1 message_expiry=5 payload=sent");
+        assert_eq!(world.lines_of("sub")[2], "PUBLISH topic=t qos=2 id=1 payload=\"sent\"");
+        world.hold();
+        world.send("pub", "PUBLISH topic=t qos=2 id=2 message_expiry=5 payload=over");
+        world.send("pub", "PUBLISH topic=t qos=2 id=3 message_expiry=60 payload=lasts");
+        world.pass(Duration::from_secs(6));
+        if leaves {
+            world.reset("sub");
+        }
+        world.release();
+        if leaves {
+            world.send("sub", "CONNECT client=sub clean=0");
+            let lines = world.lines_of("sub");
+            assert_eq!(lines[2], "PUBLISH topic=t qos=2 dup=1 id=1 payload=\"sent\"", "{lines:?}");
+        }
+        world.pass(Duration::from_secs(1));
+        let lines = world.lines_of("sub").join(", ");
+        assert!(!lines.contains("over"), "{lines}");
+        let told = receipt(&world, "expired");
+        assert_eq!((&told["queue"], &told["messages"]), (&"sub".into(), &1.into()));
+        world.cut_power();
+        world.send("sub", "CONNECT client=sub clean=0");
+        let lines = world.lines_of("sub").join(", ");
+        assert!(lines.contains("sent") && lines.contains("lasts") && !lines.contains("over"), "{lines}");
+    }
+}
+
 /// A session that is away too long ends, with a receipt for what it held.
 #[test]
 fn an_expired_session_leaves_a_receipt() {
