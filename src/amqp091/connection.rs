@@ -450,6 +450,10 @@ impl Connection {
         if !is_get || self.state != State::Open {
             return false;
         }
+        #[cfg(feature = "mutations")]
+        if crate::broker::mutation::is_made(crate::broker::mutation::Mutation::EmptyWithRows) {
+            return false;
+        }
         let Ok(Method::Basic(basic::Method::Get(get))) = frame.method() else { return false };
         let Some(channel) = self.channels.get(&frame.channel) else { return false };
         let queue = channel.queue_for_use(&self.link, context, get.queue);

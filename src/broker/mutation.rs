@@ -50,6 +50,10 @@ pub enum Mutation {
     DeliverTwice,
     /// Sessions keep what has expired.
     KeepExpired,
+    /// What was purged is not written as such.
+    ForgetPurge,
+    /// Who asks a queue for a message is told that it is empty, though rows only have to be read back.
+    EmptyWithRows,
 }
 
 thread_local! {

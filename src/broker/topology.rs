@@ -428,6 +428,8 @@ impl Broker {
             self.counters.discarded += 1;
             self.trace(now, TraceStep::Dropped, index, &entry.held, "purged");
             let durable = self.queue(index).is_some_and(|queue| entry.is_durable(queue.durable));
+            #[cfg(feature = "mutations")]
+            let durable = durable && !super::mutation::is_made(super::mutation::Mutation::ForgetPurge);
             if durable {
                 self.ledger.dropped(&entry.held);
                 self.settle_durable(now.mono, index, &entry.held);

@@ -39,6 +39,8 @@ enum Step {
     Cancel(usize),
     Recover,
     CloseChannel,
+    Get(usize),
+    Purge(usize),
 }
 
 /// A delivery that is not settled.
@@ -48,6 +50,7 @@ struct Unsettled {
     queue: usize,
     /// `None` for an empty body.
     number: Option<MessageNumber>,
+    /// 0: it was asked for.
     consumer: u64,
 }
 
@@ -64,6 +67,8 @@ struct Consumer {
 #[derive(Debug)]
 struct Incoming {
     consumer: u64,
+    /// The queue that was asked.
+    asked: Option<usize>,
     tag: u64,
     redelivered: bool,
     exchange: String,
@@ -393,8 +398,7 @@ impl AmqpClient {
                 trace.note(format_args!("amqp {} < {} {method:?}", self.number, frame.channel));
                 if self.answers(frame.channel, &method) {
                     let step = self.awaiting.take();
-                    self.answered(trace.step, model, step);
-                    return Ok(());
+                    return self.answered(trace.step, model, step);
                 }
                 if on_deaf_channel {
                     // It came before the answer: the gateway has taken it back meanwhile.
@@ -448,6 +452,7 @@ impl AmqpClient {
                 };
                 self.incoming = Some(Incoming {
                     consumer,
+                    asked: None,
                     tag: deliver.delivery_tag,
                     redelivered: deliver.redelivered,
                     exchange: text(deliver.exchange),
@@ -457,6 +462,7 @@ impl AmqpClient {
                     body: Vec::new(),
                 });
             }
+            Method::Basic(basic::Method::GetOk(got)) if channel == CONSUMING => return self.got(model, &got),
             Method::Basic(basic::Method::Ack(ack)) if channel == PUBLISHING => {
                 return self.confirmed(step, model, ack.delivery_tag, ack.multiple);
             }
@@ -495,19 +501,17 @@ impl AmqpClient {
             "amqp {} < {number:?} as {} {}",
             self.number, incoming.tag, incoming.redelivered
         ));
-        let Some(consumer) = self.consumers.get_mut(&incoming.consumer) else {
+        let Some((queue, back)) = self.source(&incoming, number) else {
             return self.wrong("a delivery to a consumer that is gone");
         };
-        let queue = consumer.queue;
-        let back = if consumer.synced { consumer.settled.pop_front().flatten() } else { None };
-        // It came back, and is on its way again already.
-        consumer.settled.iter_mut().filter(|back| **back == number).for_each(|back| *back = None);
         let unsettled = Unsettled { tag: incoming.tag, queue, number, consumer: incoming.consumer };
         if self.unsettled.last().is_some_and(|last| last.tag >= incoming.tag) {
             return self.wrong("delivery tags do not ascend");
         }
         self.unsettled.push(unsettled);
-        self.within_credit(incoming.consumer)?;
+        if incoming.asked.is_none() {
+            self.within_credit(incoming.consumer)?;
+        }
         let Some(number) = number else {
             let known = incoming.body.is_empty() && incoming.exchange == Exchange::Topic.name();
             return if known { Ok(()) } else { self.wrong("a body that nobody sent") };
@@ -537,10 +541,26 @@ impl AmqpClient {
         queues.get_mut(queue).map_or(Ok(()), |queue| queue.delivered(messages, holder, taken))
     }
 
+    /// The queue that a delivery is of, and what surely came back before it was handed over.
+    fn source(
+        &mut self,
+        incoming: &Incoming,
+        number: Option<MessageNumber>,
+    ) -> Option<(usize, Option<MessageNumber>)> {
+        if let Some(queue) = incoming.asked {
+            return Some((queue, None));
+        }
+        let consumer = self.consumers.get_mut(&incoming.consumer)?;
+        let back = if consumer.synced { consumer.settled.pop_front().flatten() } else { None };
+        // It came back, and is on its way again already.
+        consumer.settled.iter_mut().filter(|back| **back == number).for_each(|back| *back = None);
+        Some((consumer.queue, back))
+    }
+
     /// What is unsettled keeps to the prefetch; at the bound both sides know the same.
     fn within_credit(&mut self, consumer: u64) -> Check {
         let of_consumer = self.unsettled.iter().filter(|unsettled| unsettled.consumer == consumer).count();
-        let all = self.unsettled.len();
+        let all = self.unsettled.iter().filter(|unsettled| unsettled.consumer != 0).count();
         let counted = if self.profile.global { all } else { of_consumer };
         let limit = match self.awaiting {
             Some(Step::Qos(0)) => 0,

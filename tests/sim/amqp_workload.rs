@@ -1,5 +1,7 @@
 //! What AMQP clients do in a run, at random, and in its quiet end.
 
+use gatewayd::broker::QueueKind;
+
 use crate::amqp::{AmqpClient, Verdict};
 use crate::client::Stage;
 use crate::model::{Check, Message, Model};
@@ -43,6 +45,13 @@ pub fn act(world: &mut World, client: usize) -> Check {
             world.leave(Party::Amqp(client), false);
             connect(world, client, true);
         }
+        (Stage::Joined, 93..98) if free => poll(world, client),
+        (Stage::Joined, 98) if free && world.random.below(4) == 0 => {
+            if let Some(queue) = world.plan.polled {
+                world.trace.note(format_args!("amqp {client} purges {queue}"));
+                with(world, client, |c, _, step, model| c.purge(step, model, queue));
+            }
+        }
         (Stage::Joined, _) => {}
     }
     world.post(Party::Amqp(client));
@@ -73,6 +82,12 @@ fn connect(world: &mut World, client: usize, misfortune: bool) {
     let heartbeat_s = if misfortune && world.random.below(4) == 0 { 2 } else { 0 };
     let now_us = world.passed_us;
     with(world, client, |client, _, _, _| client.connect(link, heartbeat_s, now_us));
+}
+
+fn poll(world: &mut World, client: usize) {
+    if let Some(queue) = world.plan.polled {
+        with(world, client, |c, _, step, model| c.poll(step, model, queue));
+    }
 }
 
 fn settle(world: &mut World, client: usize) {
@@ -183,9 +198,22 @@ pub fn come_back(world: &mut World) -> bool {
     moved
 }
 
+/// The queue that is asked for its messages has some.
+fn is_worth_polling(world: &World) -> bool {
+    let name = world.plan.polled.and_then(|queue| QUEUES.get(queue));
+    let mut queues = world.machine.gateway.broker().queue_status();
+    queues.any(|queue| queue.ready > 0 && queue.kind == QueueKind::Named && Some(&&*queue.name) == name)
+}
+
 /// In quiet times: everything is acknowledged, published and committed. True when there was something.
 pub fn settle_everything(world: &mut World) -> bool {
     let mut moved = false;
+    if is_worth_polling(world)
+        && let Some(client) = world.amqp.iter().position(AmqpClient::is_free)
+    {
+        poll(world, client);
+        moved = true;
+    }
     for client in 0..world.amqp.len() {
         while world.amqp.get(client).is_some_and(AmqpClient::may_settle) {
             with(world, client, |client, trace, _, model| client.settle(trace, model, 0, Verdict::Ack));

@@ -71,4 +71,6 @@ mutations! {
     forgetting_that_a_message_came_back_is_found => ForgetReturned
     delivering_to_two_consumers_is_found => DeliverTwice
     keeping_what_has_expired_is_found => KeepExpired
+    forgetting_that_messages_were_purged_is_found => ForgetPurge
+    telling_of_an_empty_queue_though_rows_wait_is_found => EmptyWithRows
 }

@@ -61,6 +61,8 @@ pub struct Plan {
     pub amqp: Vec<AmqpProfile>,
     /// How many queues there are.
     pub queues: usize,
+    /// One that nobody consumes from: it is asked for its messages one by one, and purged.
+    pub polled: Option<usize>,
     pub rounds: u32,
     pub steps_per_round: u64,
     /// Ends of rounds, once in so many: by a clean stop, by a killed process. The rest are power cuts.
@@ -124,11 +126,14 @@ impl Plan {
         let flash_quota_bytes =
             if cold { flash_quota_bytes.min(window + random.below(window)) } else { flash_quota_bytes };
         amqp.iter_mut().for_each(|profile| profile.sees_cold = cold);
+        let polled = queues.checked_sub(1).filter(|_| random.below(3) == 0);
+        amqp.iter_mut().for_each(|profile| profile.consumes.retain(|queue| Some(*queue) != polled));
         let memory_max = if random.below(8) == 0 { 24_000 + random.below(60_000) } else { 128 << 20 };
         Self {
             clients,
             amqp,
             queues,
+            polled,
             rounds: 2 + below32(random, 5),
             steps_per_round: 300 + random.below(steps_more),
             clean_stop_one_in: 6,

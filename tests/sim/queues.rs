@@ -7,6 +7,8 @@
 //! * What comes back goes to its place. That can be told where one client alone consumes: at moments at which the
 //!   gateway surely has something ready, nothing that stands behind it may be delivered.
 
+mod polling;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Check, Due, Instance, Message, MessageNumber, Missing};
@@ -84,10 +86,11 @@ pub struct QueueState {
     newest: BTreeMap<(Holder, usize, &'static str, u8), MessageNumber>,
     /// Messages were dropped, or delivered unseen: places are not judged any more.
     pub unordered: bool,
+    polling: polling::Polling,
 }
 
 impl QueueState {
-    pub const fn new(name: &'static str, single: bool) -> Self {
+    pub fn new(name: &'static str, single: bool) -> Self {
         Self {
             name,
             single,
@@ -101,6 +104,7 @@ impl QueueState {
             ready: BTreeMap::new(),
             newest: BTreeMap::new(),
             unordered: false,
+            polling: polling::Polling::default(),
         }
     }
 
@@ -131,7 +135,7 @@ impl QueueState {
 
     /// True when the queue surely gets what is published so.
     pub fn wants(&self, message: &Message) -> bool {
-        self.declared && self.matching(message).any(|binding| binding.stands)
+        self.declared && !self.polling.is_purging() && self.matching(message).any(|binding| binding.stands)
     }
 
     fn matching(&self, message: &Message) -> impl Iterator<Item = &Binding> {
@@ -175,6 +179,9 @@ impl QueueState {
         let most = if message.is_will() { u32::MAX } else { message.routed_max() };
         if most == 0 {
             return wrong("its transaction was rolled back".into());
+        }
+        if self.polling.is_gone(number, message) {
+            return wrong("it was purged".into());
         }
         let got = self.got.entry(number).or_default();
         got.deliveries += 1;
@@ -246,6 +253,7 @@ impl QueueState {
         for held in self.held.values_mut() {
             held.retain(|holder| holder.0 != link || channel.is_some_and(|channel| channel != holder.1));
         }
+        self.polling.released(link);
     }
 
     /// The gateway has ended.
@@ -253,6 +261,7 @@ impl QueueState {
         self.held.clear();
         self.newest.clear();
         self.ready.clear();
+        self.polling.machine_ended();
     }
 
     /// What never came though it is owed.

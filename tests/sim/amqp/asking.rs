@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use gatewayd::amqp091::codec::method::{basic, channel, confirm, exchange, queue, tx};
-use gatewayd::amqp091::codec::{FieldTable, Method};
+use gatewayd::amqp091::codec::{FieldTable, Method, ShortString};
 
-use super::{AmqpClient, CONSUMING, Consumer, PUBLISHING, Step};
+use super::{AmqpClient, CONSUMING, Consumer, Incoming, PUBLISHING, Step};
 use crate::client::Stage;
-use crate::model::Model;
+use crate::model::{Check, Model};
 use crate::queues::Exchange;
 
 impl AmqpClient {
@@ -25,17 +25,19 @@ impl AmqpClient {
             | (Step::Select, Method::Tx(tx::Method::SelectOk(_)))
             | (Step::DeclareExchange, Method::Exchange(exchange::Method::DeclareOk(_)))
             | (Step::Declare(_), Method::Queue(queue::Method::DeclareOk(_)))
+            | (Step::Purge(_), Method::Queue(queue::Method::PurgeOk(_)))
             | (Step::Bind(..), Method::Queue(queue::Method::BindOk(_))) => (PUBLISHING, true),
             (Step::Qos(_), Method::Basic(basic::Method::QosOk(_)))
             | (Step::Consume(_), Method::Basic(basic::Method::ConsumeOk(_)))
             | (Step::Cancel(_), Method::Basic(basic::Method::CancelOk(_)))
+            | (Step::Get(_), Method::Basic(basic::Method::GetEmpty(_)))
             | (Step::Recover, Method::Basic(basic::Method::RecoverOk(_))) => (CONSUMING, true),
             _ => (0, false),
         };
         is_answer && wanted == on
     }
 
-    pub(super) fn answered(&mut self, now: u64, model: &mut Model, step: Option<Step>) {
+    pub(super) fn answered(&mut self, now: u64, model: &mut Model, step: Option<Step>) -> Check {
         match step {
             Some(Step::Declare(queue)) => {
                 if let Some(queue) = model.queues.get_mut(queue) {
@@ -49,11 +51,58 @@ impl AmqpClient {
                     queue.bound(exchange, pattern);
                 }
             }
+            Some(Step::Get(queue)) => {
+                if let Some(queue) = model.queues.get_mut(queue) {
+                    queue.was_empty(self.link)?;
+                }
+            }
+            Some(Step::Purge(queue)) => {
+                if let Some(queue) = model.queues.get_mut(queue) {
+                    queue.purged(self.link, &model.messages);
+                }
+            }
             Some(Step::Qos(prefetch)) => self.limit = prefetch,
             Some(Step::Cancel(queue)) => self.consumers.retain(|_, consumer| consumer.queue != queue),
             _ => {}
         }
         self.advance(now, model);
+        Ok(())
+    }
+
+    /// Asks for a message of the queue.
+    pub fn poll(&mut self, now: u64, model: &mut Model, queue: usize) {
+        self.script.push_back(Step::Get(queue));
+        self.advance(now, model);
+    }
+
+    /// Empties the queue.
+    pub fn purge(&mut self, now: u64, model: &mut Model, queue: usize) {
+        self.script.push_back(Step::Purge(queue));
+        self.advance(now, model);
+    }
+
+    /// basic.get-ok came; the message follows.
+    pub(super) fn got(&mut self, model: &mut Model, got: &basic::GetOk<'_>) -> Check {
+        let Some(Step::Get(queue)) = self.awaiting else {
+            return self.wrong("a message that it did not ask for");
+        };
+        self.awaiting = None;
+        if let Some(queue) = model.queues.get_mut(queue) {
+            queue.answered(self.link);
+        }
+        let text = |text: ShortString<'_>| text.as_str().unwrap_or_default().to_owned();
+        self.incoming = Some(Incoming {
+            consumer: 0,
+            asked: Some(queue),
+            tag: got.delivery_tag,
+            redelivered: got.redelivered,
+            exchange: text(got.exchange),
+            routing_key: text(got.routing_key),
+            body_bytes: None,
+            persistent: false,
+            body: Vec::new(),
+        });
+        Ok(())
     }
 
     fn binding(&self, queue: usize, binding: usize) -> Option<(Exchange, &'static str)> {
@@ -102,6 +151,18 @@ impl AmqpClient {
                 let consumer = self.consumers.iter().find(|(_, consumer)| consumer.queue == queue);
                 let tag = consumer.map_or_else(String::new, |(number, _)| format!("c{number}"));
                 self.ask_on(CONSUMING, &basic::Cancel { consumer_tag: &tag, no_wait: false });
+            }
+            Step::Get(queue) => {
+                let Some(state) = model.queues.get_mut(queue) else { return };
+                state.asking(self.link);
+                let name = state.name;
+                self.ask_on(CONSUMING, &basic::Get { queue: name, no_ack: false });
+            }
+            Step::Purge(at) => {
+                let Some(state) = model.queues.get_mut(at) else { return };
+                state.purging(self.link, &model.messages);
+                let name = state.name;
+                self.ask_on(PUBLISHING, &queue::Purge { queue: name, no_wait: false });
             }
             Step::Recover => {
                 self.give_everything_back(model);
