@@ -93,6 +93,21 @@ fn a_reading_is_safe_when_its_route_says_so() {
     assert_eq!(numbers(&world), [1, 3, 5]);
 }
 
+/// A message may expire; the reading that it became does not, and takes no other with it.
+#[test]
+fn readings_of_messages_that_expire_stay() {
+    let mut world = World::new(setup(3));
+    world.send("p", "CONNECT version=5 client=p");
+    let expires = "PUBLISH topic=a/x qos=1 id=1 message_expiry=5 payload=\"{\\\"n\\\": 1}\"";
+    world.send("p", expires);
+    publish(&mut world, "a/x", 1, 2);
+    world.cut_power();
+    world.pass(Duration::from_secs(90));
+    assert_eq!(numbers(&world), [1, 2]);
+    world.cut_power();
+    assert_eq!(found(&world), BTreeMap::from([(1, 1), (2, 1)]));
+}
+
 /// The row log is damaged and written anew while a flush is under way: the rows get other keys than those that the flush
 /// notes as stored.
 #[test]

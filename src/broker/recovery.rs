@@ -397,10 +397,14 @@ impl Recovered {
             });
         }
         let identified = queue.subscriptions.values().any(|options| options.identifier != 0);
+        // A reading stays: it was stored when it came, and its place among the others tells which one it is.
+        let expires = queue.kind != QueueKind::Collection;
         let mut first_expiry = NEVER;
         for mut entry in entries {
             entry.identifier = if identified { SEVERAL_IDENTIFIERS } else { 0 };
-            entry.expires_at = remaining(now, super::publish::expiry(now.mono, &entry.held), &entry.held);
+            if expires {
+                entry.expires_at = remaining(now, super::publish::expiry(now.mono, &entry.held), &entry.held);
+            }
             first_expiry = first_expiry.min(entry.expires_at);
             if entry.joined {
                 queue.joins.set(true);
