@@ -18,6 +18,18 @@ pub fn act(world: &mut World, client: usize) -> Check {
     look_around(world, client);
     let chance = world.random.below(100);
     let free = world.amqp.get(client).is_some_and(AmqpClient::is_free);
+    if let Some(queue) = world.plan.polled
+        && free
+        && world.random.below(5) == 0
+    {
+        if world.random.below(20) == 0 {
+            world.trace.note(format_args!("amqp {client} purges {queue}"));
+            with(world, client, |c, _, step, model| c.purge(step, model, queue));
+        } else {
+            poll(world, client);
+        }
+        return Ok(());
+    }
     match (stage, chance) {
         (Stage::Offline, _) => {
             let absence = world.amqp.get(client).map_or(1, |client| client.profile.absence);
@@ -44,13 +56,6 @@ pub fn act(world: &mut World, client: usize) -> Check {
         (Stage::Joined, 92) if world.plan.takeovers && world.random.below(3) == 0 => {
             world.leave(Party::Amqp(client), false);
             connect(world, client, true);
-        }
-        (Stage::Joined, 93..98) if free => poll(world, client),
-        (Stage::Joined, 98) if free && world.random.below(4) == 0 => {
-            if let Some(queue) = world.plan.polled {
-                world.trace.note(format_args!("amqp {client} purges {queue}"));
-                with(world, client, |c, _, step, model| c.purge(step, model, queue));
-            }
         }
         (Stage::Joined, _) => {}
     }

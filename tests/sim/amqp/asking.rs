@@ -58,7 +58,7 @@ impl AmqpClient {
             }
             Some(Step::Purge(queue)) => {
                 if let Some(queue) = model.queues.get_mut(queue) {
-                    queue.purged(self.link, &model.messages);
+                    queue.purged(self.link);
                 }
             }
             Some(Step::Qos(prefetch)) => self.limit = prefetch,

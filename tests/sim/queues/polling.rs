@@ -3,7 +3,7 @@
 //! * It is empty only when nothing is surely in it.
 //! * What was in it when it was purged, and with nobody, never comes again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::QueueState;
 use crate::model::{Check, Message, MessageNumber};
@@ -15,8 +15,8 @@ pub(super) struct Polling {
     asked: BTreeMap<u64, Vec<MessageNumber>>,
     /// queue.purge, by link: what is surely there and is gone with the answer.
     purging: BTreeMap<u64, Vec<MessageNumber>>,
-    /// How many publishes there were of each message that is gone.
-    gone: BTreeMap<MessageNumber, usize>,
+    /// Messages that were purged, each of them published once until then.
+    gone: BTreeSet<MessageNumber>,
 }
 
 impl Polling {
@@ -27,7 +27,7 @@ impl Polling {
 
     /// True when the message was purged and has not been published since.
     pub fn is_gone(&self, number: MessageNumber, message: &Message) -> bool {
-        self.gone.get(&number) == Some(&message.instances.len())
+        self.gone.contains(&number) && message.is_sent_once()
     }
 
     /// The link has ended: what it asked for goes back, or is not heard of.
@@ -97,10 +97,7 @@ impl QueueState {
     }
 
     /// queue.purge-ok came.
-    pub fn purged(&mut self, link: u64, messages: &[Message]) {
-        for number in self.polling.purging.remove(&link).unwrap_or_default() {
-            let publishes = messages.get(number as usize).map_or(0, |message| message.instances.len());
-            self.polling.gone.insert(number, publishes);
-        }
+    pub fn purged(&mut self, link: u64) {
+        self.polling.gone.extend(self.polling.purging.remove(&link).unwrap_or_default());
     }
 }
