@@ -36,7 +36,7 @@ async fn read_all(core: Rc<Core>, socket: Rc<Socket>, id: ConnectionId) {
     if socket.layers.borrow().is_some() {
         // What came right behind the handshake.
         if !receive(&core, id, &socket, &mut []) {
-            core.peer_closed(id);
+            core.departures.announce(id);
             return;
         }
     }
@@ -47,7 +47,7 @@ async fn read_all(core: Rc<Core>, socket: Rc<Socket>, id: ConnectionId) {
         }
         match poll_fn(|cx| poll_read(cx, &core, id, &socket)).await {
             Ok(0) | Err(_) => {
-                core.peer_closed(id);
+                core.departures.announce(id);
                 return;
             }
             Ok(count) => {

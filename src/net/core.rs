@@ -24,6 +24,7 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::clock::Clock;
+use super::departures::Departures;
 use super::farewell;
 use super::followers::Followers;
 use super::http::{BODIES_MAX, QUERIES_MAX};
@@ -75,6 +76,8 @@ pub(super) struct Core {
     reads: Cell<u32>,
     /// Asks for a round.
     wake: Notify,
+    /// Connections whose peer is gone.
+    pub departures: Departures,
     /// Sockets whose connection is over and that are still read.
     pub leaving: Cell<usize>,
 }
@@ -119,6 +122,7 @@ impl Core {
             reloader: RefCell::new(None),
             reads: Cell::new(0),
             wake: Notify::new(),
+            departures: Departures::default(),
             leaving: Cell::new(0),
         })
     }

@@ -22,7 +22,7 @@ use super::reload::Reloader;
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
-use super::{collections, farewell, identity, notify, watch};
+use super::{collections, departures, farewell, identity, notify, watch};
 use crate::broker::Recovered;
 use crate::config::OnCorrupt;
 use crate::gateway::{Facts, Gateway, GatewayPolicy, LoginPolicy, broker_policy};
@@ -316,6 +316,7 @@ fn start_threads(
     spawn_local(collections::take_answers(Rc::clone(&core), series_answers, closed));
     let (stopped, store) = mpsc::channel(1);
     spawn_local(Rc::clone(&core).rounds());
+    spawn_local(departures::end_all(Rc::clone(&core)));
     spawn_local(take_answers(Rc::clone(&core), answers, stopped));
     let checks = Rc::clone(&core);
     spawn_local(async move {

@@ -13,6 +13,7 @@ mod collections;
 mod connection;
 mod core;
 mod daemon;
+mod departures;
 mod farewell;
 mod followers;
 mod handshake;
