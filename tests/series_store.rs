@@ -13,6 +13,7 @@ use gatewayd::series::{
     Aggregate, Bucket, Condition, EstimatedBy, FlushTo, Item, Origin, Place, Query, QueryError, Reading,
     Rules, SeriesOptions, SeriesStore, Sink, Snapshot, Source, Start, run, takes,
 };
+use gatewayd::store::StoreError;
 
 #[path = "support/disk.rs"]
 mod disk;
@@ -634,6 +635,28 @@ fn a_damaged_file_is_set_aside_and_a_failing_disk_loses_nothing() {
     model.push(&mut store, kept);
     store.flush(Some(NOW), &flush_to(model.sequence - 1)).unwrap();
     model.check(&store);
+}
+
+/// Others filled the file system into the reserve: readings wait in the row log, and starts go on.
+#[test]
+fn a_start_may_use_the_reserve_and_growing_may_not() {
+    let disk = SimDisk::new(21);
+    let reserved = || SeriesOptions { reserve_free: u64::MAX, ..options(Rules::default()) };
+    let (mut store, found) = SeriesStore::open(disk.disk(), reserved()).unwrap();
+    assert_eq!(found.damage, Vec::<String>::new());
+    let mut model = Model { readings: Vec::new(), sequence: 0 };
+    let mut random = Random::new(3);
+    for n in 0..3000 {
+        let noise: String = (0..128).map(|_| format!("{:016x}", random.next())).collect();
+        let payload = format!("{{\"value\": \"{noise}\"}}").into_bytes();
+        model.push(&mut store, Kept { time: NOW + n, topic: "s/a".into(), payload });
+    }
+    let refused = store.flush(Some(NOW), &flush_to(2999)).unwrap_err();
+    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
+    store.reopen().unwrap();
+    model.check(&store);
+    drop(store);
+    SeriesStore::open(disk.disk(), reserved()).unwrap();
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! `series.redb` as redb sees it: a file of the store's folder that may grow up to its cap, and leaves the file
-//! system its reserve.
+//! system its reserve; only opening it may go beyond both.
 
 use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redb::{BackendError, StorageBackend};
 
@@ -16,6 +16,8 @@ pub(super) struct Counters {
     /// Bytes written, each write rounded out to whole pages.
     pub written: AtomicU64,
     pub syncs: AtomicU64,
+    /// The file is being opened, which may need some pages of the reserve: a start must not fail for want of them.
+    pub opening: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -38,7 +40,7 @@ impl StorageBackend for Backend {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let now = self.file.len()?;
-        if len > now {
+        if len > now && !self.counters.opening.load(Ordering::Relaxed) {
             // redb doubles its file; what it does not write takes no room on the disk.
             let reserved = self.disk.free_bytes().unwrap_or(u64::MAX) <= self.reserve_free;
             if len > self.bytes_max || reserved {

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, Table, TableDefinition};
 
@@ -66,11 +67,14 @@ impl SeriesFile {
         disk.sync_folder()?;
         let backend =
             Backend { disk: Arc::clone(disk), file, bytes_max, reserve_free, counters: Arc::clone(counters) };
-        guarded(|| {
+        counters.opening.store(true, Ordering::Relaxed);
+        let opened = guarded(|| {
             let mut builder = Builder::new();
             builder.set_cache_size(CACHE_BYTES);
             Ok(Self(builder.create_with_backend(backend).map_err(redb_error)?))
-        })
+        });
+        counters.opening.store(false, Ordering::Relaxed);
+        opened
     }
 
     /// The marker.
