@@ -214,6 +214,10 @@ impl Restoring {
     /// # Errors
     /// See [`StoreError`].
     pub fn new(disk: &Arc<dyn Disk>, bytes_max: u64, reserve_free: u64) -> Result<Self, StoreError> {
+        // A start may use the reserve, and a restoration is no start.
+        if disk.free_bytes().unwrap_or(u64::MAX) <= reserve_free {
+            return Err(StoreError::Full("the file system has no more than its reserve free".into()));
+        }
         SeriesFile::open(disk, bytes_max, reserve_free, &Arc::new(Counters::default())).map(Self)
     }
 
