@@ -452,7 +452,9 @@ impl World {
                     // As long as the disk is full a start may need more than there is; then somebody makes room.
                     self.trace.note(format_args!("the start failed: {why}"));
                     disk = left;
-                    disk.set_capacity(u64::MAX);
+                    if why.contains("no room on the flash") {
+                        disk.set_capacity(u64::MAX);
+                    }
                 }
                 Err((_, StartError::Damaged(why))) => {
                     // Two misfortunes at once: nothing can be promised any more.
