@@ -426,9 +426,16 @@ impl Queue {
             part.messages += u64::from(open.messages);
             part.bytes += open.bytes;
             let of_chunk = |entry: &&Entry| entry.held.chunk_number() == Some(number);
-            let kept = cold.regions.values().flat_map(|region| region.kept.iter().map(|(_, entry)| entry));
-            let in_memory = self.taken().chain(kept).filter(of_chunk);
+            // Tails are long, and hold one only where rows from before it moved after it was read back.
+            let in_memory = self.taken().chain(cold.entries()).filter(of_chunk).take(open.messages as usize);
+            let known = part.survivors.len();
             part.survivors.extend(in_memory.map(|entry| entry.held.place.get().key));
+            debug_assert_eq!(
+                part.survivors.len() - known,
+                open.messages as usize,
+                "{}: {number:?}",
+                self.name
+            );
         }
         part.survivors.sort_unstable();
         part.survivors.dedup();

@@ -139,6 +139,33 @@ fn requeued_messages_go_back_to_their_place_after_a_start_too() {
     assert_eq!(world.drain(queue), ["999", "1000", "1001", "1999", "2003", "2009"]);
 }
 
+/// A row that moves from between rows that were read back leaves those behind it in the tail. They count as what the queue
+/// still has of their chunk.
+#[test]
+fn rows_that_were_read_back_are_known_behind_one_that_moves_after_them() {
+    let mut world = World::new(15);
+    let queue = world.declare("q", QueueSettings::default());
+    let target = Target::Queue(queue);
+    world.broker.bind(world.now, ExchangeIndex::SHARED, target, "f", BindingArguments::default()).unwrap();
+    let publish = |world: &mut World, number: u64| {
+        let mut message = world.message("f", body(number, 200), Assurance::AtLeastOnce);
+        message.retain = number.is_multiple_of(5);
+        world.broker.publish_to(world.now, ExchangeIndex::SHARED, message, &[], Some(ME));
+    };
+    (1..10).for_each(|number| publish(&mut world, number));
+    world.cool();
+    assert_eq!(world.moved, 1, "the last known value stays");
+    assert_eq!(world.get(queue, false).unwrap().1, "1");
+    // The last known value is another one now.
+    publish(&mut world, 10);
+    world.cool();
+    assert_eq!(world.moved, 2);
+    world.restart();
+    let queue = world.declare("q", QueueSettings::default());
+    assert_same(&world.drain(queue), &numbers(1..11));
+    assert_eq!(world.broker.loss_receipts().count(), 0);
+}
+
 #[test]
 fn bounds_drop_the_oldest_cold_ones_and_say_so() {
     let options = crate::world::options();
