@@ -261,7 +261,11 @@ impl World {
         self.after_call();
         let client = match client {
             None => return Ok(true),
-            Some(Party::Amqp(client)) => return self.amqp_receives(client, &bytes).map(|()| true),
+            Some(Party::Amqp(client)) => {
+                // What is delivered may stand behind what a message of the same step pushed out.
+                crate::checker::note_drops(self);
+                return self.amqp_receives(client, &bytes).map(|()| true);
+            }
             Some(Party::Mqtt(client)) => client,
         };
         let joined = |world: &Self| world.clients.get(client).is_some_and(|c| c.stage == Stage::Joined);
