@@ -142,6 +142,8 @@ impl Broker {
         self.route_past(now, exchange, message, &[]);
         let durable = self.queue(index).is_some_and(|queue| entry.is_durable(queue.durable));
         if durable {
+            // Nobody has acknowledged it: the copies that were made of it are no further than the open batch.
+            self.ledger.dropped(&entry.held);
             self.settle_durable(now.mono, index, &entry.held);
         }
     }
