@@ -421,21 +421,25 @@ impl Broker {
             let likely = handed_over && connected && fast && assurance == Assurance::AtLeastOnce;
             *elision = elision.with(likely);
         }
-        self.keep_queue_bounds(now, index);
         if rejects {
-            self.keep_half_for_others(now, index);
+            self.refuse_newest(now, index);
+        } else {
+            self.keep_queue_bounds(now, index);
         }
         rejects && self.queue(index).is_some_and(|queue| queue.dropped > dropped)
     }
 
-    /// Sessions that reject lose nothing to make room for others, so together with the queues that reject they may hold
-    /// half: the newest goes when they hold more.
-    fn keep_half_for_others(&mut self, now: Now, index: QueueIndex) {
-        if !self.rejecting_are_crowded(index, 0) {
-            return;
-        }
+    /// A session that rejects has taken one more: its newest goes if that is too much for it, or for all that reject.
+    /// They lose nothing to make room for others, so together they may hold half.
+    fn refuse_newest(&mut self, now: Now, index: QueueIndex) {
+        let crowded = self.rejecting_are_crowded(index, 0);
         let Some(queue) = self.queue_mut(index) else { return };
-        let reason = if queue.durable { LossReason::FlashQuota } else { LossReason::MemoryBound };
+        let reason = match (queue.is_over(), queue.durable) {
+            (true, _) => LossReason::QueueBound,
+            (false, _) if !crowded => return,
+            (false, true) => LossReason::FlashQuota,
+            (false, false) => LossReason::MemoryBound,
+        };
         if let Some(entry) = queue.pop_newest() {
             self.lose(now, index, &entry, reason);
         }
@@ -525,21 +529,21 @@ impl Broker {
         }
     }
 
-    /// Drops the oldest ready messages while the queue is over its bounds.
+    /// Drops the oldest ready messages while the queue is over its bounds. One that rejects keeps what it took: it is over
+    /// only when they were lowered since.
     pub(super) fn keep_queue_bounds(&mut self, now: Now, index: QueueIndex) {
         let mut shed = false;
         while let Some(queue) = self.queue_mut(index)
+            && queue.bounds.overflow == Overflow::DropOldest
             && queue.is_over()
         {
-            let overflow = queue.bounds.overflow;
+            #[cfg(not(feature = "mutations"))]
+            let newest = false;
             #[cfg(feature = "mutations")]
-            let overflow = if is_made(Mutation::DropNewest) { Overflow::Reject } else { overflow };
-            let entry = match overflow {
-                Overflow::DropOldest => queue.pop_oldest(),
-                Overflow::Reject => queue.pop_newest(),
-            };
+            let newest = is_made(Mutation::DropNewest);
+            let entry = if newest { queue.pop_newest() } else { queue.pop_oldest() };
             let Some(entry) = entry else {
-                if overflow == Overflow::DropOldest && self.shed(now, index) {
+                if !newest && self.shed(now, index) {
                     shed = true;
                     continue;
                 }

@@ -382,9 +382,11 @@ impl Broker {
         Some(Offered::TakenDurably { likely: handed_over && has_consumers && fast })
     }
 
-    /// Drops the oldest ready messages while there are more than the queue's own settings allow.
+    /// Drops the oldest ready messages while there are more than the queue's own settings allow. A queue that refuses
+    /// newcomers keeps what it took, also when what comes back makes it longer than that.
     pub(super) fn keep_ready_bounds(&mut self, now: Now, index: QueueIndex) {
         while let Some(queue) = self.queue_mut(index)
+            && queue.bounds.overflow == super::Overflow::DropOldest
             && queue.named().is_some_and(|named| named.is_overflowing(queue.ready_len() as u64))
         {
             let Some(entry) = queue.pop_oldest() else {
