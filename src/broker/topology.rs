@@ -312,7 +312,7 @@ impl Broker {
         index
     }
 
-    /// Puts a queue back that was found at start. `None` when its name is taken.
+    /// Puts a queue back that was found at start. `None` when another one has its name.
     pub(super) fn recover_queue(
         &mut self,
         now: Now,
@@ -320,7 +320,8 @@ impl Broker {
         name: &str,
         mut named: Named,
     ) -> Option<QueueIndex> {
-        if self.named.contains_key(name) {
+        // The queue of an exchange that delays is not to be found by its name, so it needs none of its own.
+        if named.delays.is_none() && self.named.contains_key(name) {
             return None;
         }
         named.used_at = now.mono;
@@ -396,7 +397,9 @@ impl Broker {
                 consumer: consumer.subscriber.handle,
             });
         }
-        self.named.remove(&queue.name);
+        if named.delays.is_none() {
+            self.named.remove(&queue.name);
+        }
         for exchange in self.unbind_target(now, Target::Queue(index)) {
             self.end_exchange(now, exchange);
         }

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
-#[path = "support/disk.rs"]
+mod delayed;
+#[path = "../support/disk.rs"]
 mod disk;
+mod refusing;
 
 use std::time::Duration;
 
@@ -52,10 +54,14 @@ fn options() -> StoreOptions {
 }
 
 fn start(disk: &SimDisk, at: u64) -> (Store, Broker, RecoverySummary) {
+    start_with(disk, at, policy())
+}
+
+fn start_with(disk: &SimDisk, at: u64, policy: Policy) -> (Store, Broker, RecoverySummary) {
     let (mut store, found) = Store::open(disk.disk(), options()).unwrap();
     let mut recovered = Recovered::new();
     store.replay(&mut |place, kind, body| recovered.row(place, kind, body)).unwrap();
-    let (broker, summary) = recovered.finish(policy(), 1, now(at), found.last_batch, found.boot);
+    let (broker, summary) = recovered.finish(policy, 1, now(at), found.last_batch, found.boot);
     (store, broker, summary)
 }
 
