@@ -265,13 +265,13 @@ fn rules_hold_for_queues_exchanges_and_what_crosses() {
     std::fs::write(
         &rules,
         "user worker\nqueue configure|write|read tasks.*\nqueue deny tasks.secret\nqueue read alarms\n\
-         exchange write logs\ntopic read sensors/#\ntopic deny sensors/hidden\ntopic write commands/#\n\
-         user chief\nqueue *\nexchange *\ntopic #\n",
+         exchange write logs\nexchange own.*\ntopic read sensors/#\ntopic deny sensors/hidden\ntopic write commands/#\n\
+         user chief\nqueue *\nexchange *\ntopic #\ntopic read $SYS/#\n",
     )
     .expect("the test's folder can be written");
     let mut daemon = daemon;
     daemon.start_listening();
-    for name in ["rules", "withheld", "secret"] {
+    for name in ["rules", "withheld", "secret", "crossing"] {
         step(&daemon, "rights.py", &[name]);
     }
 }

@@ -1,15 +1,16 @@
 //! Whether a client may do what it asks for: the rules of the ACL file about queues and exchanges, and those about topics
 //! where topics are shared.
 //!
-//! The rights are RabbitMQ's. amq.topic is under the rules about topics alone, as MQTT is. A message to the default
-//! exchange needs the right to write its queue, or to write `amq.default`.
+//! The rights are RabbitMQ's. amq.topic is under the rules about topics alone, as MQTT is: what leads there under keys that
+//! are not known beforehand (bindings, alternate exchanges, dead letters that keep their key) is for those who may publish
+//! everything. A message to the default exchange needs the right to write its queue, or to write `amq.default`.
 
 use super::consuming::REPLY_TO;
 use super::fault::Fault;
 use super::link::{Context, Link};
 use crate::auth::{Acl, Denied, Resource, Right};
 use crate::broker::{ExchangeIndex, QueueSettings};
-use crate::message::{Message, swap_separators};
+use crate::message::{Message, is_reserved, swap_separators};
 
 /// What RabbitMQ calls the default exchange where its name would be empty.
 const DEFAULT_EXCHANGE: &str = "amq.default";
@@ -23,8 +24,13 @@ pub(super) fn may_use(
     name: &str,
 ) -> Result<(), Fault> {
     let Some(acl) = context.acl else { return Ok(()) };
-    let shared = resource == Resource::Exchange && name == SHARED_EXCHANGE && right != Right::Configure;
-    if shared || acl.may_use(link.identity(), resource, right, name) {
+    let may = match right {
+        Right::Read if is_shared(resource, name) => true,
+        // No rule speaks of what another exchange or a queue will hand on to it under whatever key.
+        Right::Write if is_shared(resource, name) => acl.may_publish_everything(link.identity()),
+        Right::Configure | Right::Read | Right::Write => acl.may_use(link.identity(), resource, right, name),
+    };
+    if may {
         return Ok(());
     }
     let (right, what, user) = (right.name(), resource.name(), link.user.as_deref().unwrap_or(""));
@@ -33,18 +39,22 @@ pub(super) fn may_use(
 
 const SHARED_EXCHANGE: &str = "amq.topic";
 
-/// A queue that hands its dead on reads itself, and writes to where they go.
+fn is_shared(resource: Resource, name: &str) -> bool {
+    resource == Resource::Exchange && name == SHARED_EXCHANGE
+}
+
+/// A queue that hands its dead on reads itself, and writes to where they go. A key of its own for them is all that they
+/// come under, so that it can be judged.
 pub(super) fn may_dead_letter(
     link: &Link,
     context: &Context<'_>,
     queue: &str,
     settings: &QueueSettings,
 ) -> Result<(), Fault> {
-    let Some(dead_letter) = settings.dead_letter.as_ref().filter(|_| context.acl.is_some()) else {
-        return Ok(());
-    };
+    let Some(dead_letter) = &settings.dead_letter else { return Ok(()) };
     may_use(link, context, Resource::Queue, Right::Read, queue)?;
     match (&*dead_letter.exchange, dead_letter.address.as_deref()) {
+        (SHARED_EXCHANGE, Some(address)) => may_publish(link, context, ExchangeIndex::SHARED, address),
         ("", Some(address)) => may_publish(link, context, ExchangeIndex::DEFAULT, address),
         ("", None) => Ok(()),
         (exchange, _) => may_use(link, context, Resource::Exchange, Right::Write, exchange),
@@ -59,9 +69,7 @@ pub(super) fn may_publish(
     address: &str,
 ) -> Result<(), Fault> {
     if exchange == ExchangeIndex::SHARED {
-        let system =
-            address.strip_prefix("$SYS").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        if system || context.acl.is_some_and(|acl| !acl.may_publish(link.identity(), address)) {
+        if is_reserved(address) || context.acl.is_some_and(|acl| !acl.may_publish(link.identity(), address)) {
             context.denials.note(context.now.wall, Denied::Publish, link.identity(), address);
             return Err(topic_refused(link, Right::Write, address));
         }

@@ -137,6 +137,12 @@ impl Acl {
         self.rules.as_ref().is_none_or(|rules| rules.may(client, topic, Access::WRITE))
     }
 
+    /// Whether the rules give `client` every topic to publish to but those that begin with `$`.
+    #[must_use]
+    pub fn may_publish_everything(&self, client: Identity<'_>) -> bool {
+        self.rules.as_ref().is_none_or(|rules| rules.may_publish_everything(client))
+    }
+
     /// Whether `client` may be given a message of `topic`: asked at each delivery, since rules may have changed
     /// since it subscribed (CVE-2021-34434, CVE-2018-12546).
     #[must_use]
@@ -180,6 +186,17 @@ impl Rules {
             }
         }
         self.patterns_apply(client) && self.patterns.verdict_on_filter(client, filter) == Verdict::Allow
+    }
+
+    fn may_publish_everything(&self, client: Identity<'_>) -> bool {
+        let own = self.of_user(client);
+        if own.is_some_and(RuleSet::denies) {
+            return false;
+        }
+        own.is_some_and(|own| own.gives_everything(client, Access::WRITE))
+            || self.patterns_apply(client)
+                && !self.patterns.denies()
+                && self.patterns.gives_everything(client, Access::WRITE)
     }
 
     fn of_user(&self, client: Identity<'_>) -> Option<&RuleSet> {
@@ -237,6 +254,23 @@ impl RuleSet {
         } else {
             Verdict::Silent
         }
+    }
+
+    fn denies(&self) -> bool {
+        self.list.iter().any(|line| line.access.includes(Access::DENY))
+    }
+
+    /// Whether one rule gives this access to all topics.
+    fn gives_everything(&self, client: Identity<'_>, access: Access) -> bool {
+        let gives = |line: &&Line| {
+            line.access.includes(access)
+                && for_client(&line.filter, client).is_some_and(|filter| covers(&filter, &[Level::Rest]))
+        };
+        let given = self.list.iter().find(gives);
+        if let Some(line) = given {
+            line.met.note();
+        }
+        given.is_some()
     }
 
     /// Refused when a `deny` covers the whole filter. Allowed when a rule that gives `read` overlaps it and no one
@@ -386,6 +420,29 @@ mod tests {
         assert!(acl.may_publish(ADA, "out") && acl.may_read(ADA, "out"));
         let bob = client(Some("bob x"), "c");
         assert!(acl.may_publish(bob, "a/b") && !acl.may_publish(bob, "$SYS/a"));
+    }
+
+    #[test]
+    fn everything_may_be_published_where_one_rule_gives_it_and_none_takes_of_it() {
+        for (text, expected) in [
+            ("user ada\ntopic #\n", true),
+            ("user ada\ntopic write +/#\n", true),
+            ("user ada\ntopic read #\ntopic write a/#\n", false),
+            ("user ada\ntopic #\ntopic deny secret/#\n", false),
+            ("user ada\ntopic read a\npattern write #\n", true),
+            ("user ada\ntopic deny a\npattern write #\n", false),
+            ("pattern write #\npattern deny a/%c\n", false),
+            ("user ada\ntopic #\npattern deny a/%c\n", true),
+            ("topic #\nuser bob\ntopic #\n", false),
+            ("pattern write %u/#\n", false),
+        ] {
+            let acl = acl(text);
+            assert_eq!(acl.may_publish_everything(ADA), expected, "{text}");
+            let everything = ["a", "a/c1", "secret/b", "x/y", ""].map(|topic| acl.may_publish(ADA, topic));
+            assert!(!expected || everything.iter().all(|may| *may), "{text}");
+        }
+        assert!(Acl::allow_all().may_publish_everything(ANYONE));
+        assert!(!acl("pattern write #\n").may_publish_everything(client(Some("+"), "c")));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::queue::{QueueIndex, SubscribeOptions};
 use super::topic_index::{TopicIndex, pattern_levels};
 use crate::collections::{self, Map};
 use crate::ids::BatchNumber;
-use crate::message::{Assurance, Message, Value};
+use crate::message::{Assurance, Message, Value, is_reserved};
 
 /// Position of an exchange in the broker's table. Reused after the exchange is gone; its bindings go with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -230,6 +230,8 @@ pub(super) struct Exchanges {
     free: Vec<u32>,
     names: Map<Box<str>, ExchangeIndex>,
     pub reader: MessageReader,
+    /// What is being routed is one of the gateway's own figures: see [`shared_targets`].
+    pub is_own: bool,
     visit: u64,
     seed: u64,
 }
@@ -241,6 +243,7 @@ impl Exchanges {
             free: Vec::new(),
             names: collections::map(seed),
             reader: MessageReader::default(),
+            is_own: false,
             visit: 0,
             seed,
         };
@@ -415,7 +418,7 @@ impl Exchanges {
     ) {
         self.visit += 1;
         let number = self.visit;
-        let reader = self.reader;
+        let (reader, is_own) = (self.reader, self.is_own);
         let mut targets = Vec::new();
         while let Some(index) = work.pop() {
             let slot = self.slots.get_mut(index.0 as usize);
@@ -424,7 +427,11 @@ impl Exchanges {
                 continue;
             }
             targets.clear();
-            exchange.targets(shared, message, also, reader, &mut targets);
+            if index == ExchangeIndex::SHARED {
+                shared_targets(shared, message, also, is_own, &mut targets);
+            } else {
+                exchange.targets(message, also, reader, &mut targets);
+            }
             for (code, options, spared) in &targets {
                 if let Some(next) = exchange_of(*code) {
                     work.push(next);
@@ -466,32 +473,29 @@ impl Exchange {
         }
     }
 
+    /// Where a message leads from here; the exchange that joins all protocols has [`shared_targets`].
     fn targets(
         &self,
-        shared: &TopicIndex<SubscribeOptions>,
         message: &Message,
         also: &[Box<str>],
         reader: MessageReader,
         targets: &mut Vec<(u32, SubscribeOptions, bool)>,
     ) {
-        let addresses = std::iter::once(&*message.address).chain(also.iter().map(|address| &**address));
         match &self.routes {
             Routes::Keys(keys) => {
-                for address in addresses {
+                for address in addresses(message, also) {
                     let bound = keys.get(address).into_iter().flatten();
                     targets.extend(bound.map(|target| (target.code(), ALL_ASSURANCES, false)));
                 }
             }
             Routes::Topic(index) => {
-                let index = index.as_deref().unwrap_or(shared);
-                for address in addresses {
-                    index.matches(address, &mut |code, options| {
-                        targets.push((code, options, false));
-                    });
+                let Some(index) = index else { return };
+                for address in addresses(message, also) {
+                    index.matches(address, &mut |code, options| targets.push((code, options, false)));
                     if address.starts_with('$') {
                         // That a leading wildcard spares reserved addresses is a rule of subscriptions only.
                         index.matches_leading_wildcards(address, &mut |code, options| {
-                            targets.push((code, options, true));
+                            targets.push((code, options, false));
                         });
                     }
                 }
@@ -546,6 +550,38 @@ impl Exchange {
             }
         }
         best.map(|(_, target)| target)
+    }
+}
+
+/// The message's address and the further ones.
+fn addresses<'a>(message: &'a Message, also: &'a [Box<str>]) -> impl Iterator<Item = &'a str> {
+    std::iter::once(&*message.address).chain(also.iter().map(|address| &**address))
+}
+
+/// Where a message leads from the exchange that joins all protocols. `is_own`: it is one of the gateway's figures.
+///
+/// A client's message never comes to the gateway's addresses, whatever way it took here: bindings, alternate and
+/// dead-letter exchanges, delays. The gateway's figures come to nobody by a leading wildcard: a queue that is bound to
+/// everything wants everybody's messages.
+fn shared_targets(
+    shared: &TopicIndex<SubscribeOptions>,
+    message: &Message,
+    also: &[Box<str>],
+    is_own: bool,
+    targets: &mut Vec<(u32, SubscribeOptions, bool)>,
+) {
+    if !is_own && is_reserved(&message.address) {
+        // Under its further addresses it would still show this one.
+        return;
+    }
+    for address in addresses(message, also).filter(|address| is_own || !is_reserved(address)) {
+        shared.matches(address, &mut |code, options| targets.push((code, options, false)));
+        if address.starts_with('$') && !is_own {
+            // That a leading wildcard spares reserved addresses is a rule of subscriptions only.
+            shared.matches_leading_wildcards(address, &mut |code, options| {
+                targets.push((code, options, true));
+            });
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use super::trace::TraceStep;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::ConnectionId;
 use crate::limits;
-use crate::message::{Assurance, Message};
+use crate::message::{Assurance, Message, is_reserved};
 use crate::time::{Mono, Now};
 
 /// Dropping for a common bound looks at so many messages for one publish: the rest waits for the next.
@@ -211,7 +211,9 @@ impl Broker {
 
     /// Routes one of the gateway's own figures, which are no traffic.
     pub fn publish_uncounted(&mut self, now: Now, publish: Publish<'_>) {
+        self.exchanges.is_own = true;
         self.route(now, ExchangeIndex::SHARED, message_of(now, publish), &[], None);
+        self.exchanges.is_own = false;
         self.bury_dead(now);
     }
 
@@ -227,7 +229,7 @@ impl Broker {
         let mut retained = Elision::NoDurableTaker;
         let mut retained_batch = None;
         let mut kept = None;
-        if held.message.retain {
+        if held.message.retain && !is_reserved(&held.message.address) {
             let refused = self.counters.retained_refused;
             retained_batch = self.retain(now, &held, &mut retained);
             kept = Some(self.counters.retained_refused == refused);
@@ -333,7 +335,9 @@ impl Broker {
     /// The queues that would get a message of this address from the exchange that joins all protocols.
     pub fn takers(&mut self, address: &str) -> Vec<QueueIndex> {
         let message = Message { address: address.into(), ..Message::default() };
+        self.exchanges.is_own = is_reserved(address);
         let matches = self.match_queues(ExchangeIndex::SHARED, &message, &[]);
+        self.exchanges.is_own = false;
         let takers = matches.iter().map(|one| one.queue).collect();
         self.matches = matches;
         takers

@@ -8,7 +8,7 @@ use super::{Gateway, Output};
 use crate::auth::{Denied, Identity};
 use crate::broker::{Gate, Publish};
 use crate::ids::ConnectionId;
-use crate::message::Assurance;
+use crate::message::{Assurance, is_reserved};
 use crate::mqtt::topic::TopicName;
 use crate::time::Now;
 
@@ -74,9 +74,8 @@ impl Gateway {
         let topic =
             TopicName::parse(publish.topic).map_err(|error| PublishRefused::Topic(error.to_string()))?;
         let client = Identity { username: publish.user_name, client_identifier: "" };
-        let system =
-            publish.topic.strip_prefix("$SYS").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let may = !system && self.acl.as_ref().is_none_or(|acl| acl.may_publish(client, topic.as_str()));
+        let may = !is_reserved(publish.topic)
+            && self.acl.as_ref().is_none_or(|acl| acl.may_publish(client, topic.as_str()));
         if !may {
             self.tally.denials.note(now.wall, Denied::Publish, client, publish.topic);
             return Err(PublishRefused::NotAllowed);

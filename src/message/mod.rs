@@ -38,6 +38,12 @@ pub fn swap_separators(text: &str) -> String {
     out
 }
 
+/// True for an address that is the gateway's own, `$SYS` or below: only its figures are published there.
+#[must_use]
+pub fn is_reserved(address: &str) -> bool {
+    address.strip_prefix("$SYS").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 impl Assurance {
     /// The number that stands for it on the wire and on flash: 0, 1 or 2.
     #[must_use]

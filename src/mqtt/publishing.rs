@@ -8,11 +8,7 @@ use super::owed::Reply;
 use super::version5::relayed;
 use crate::auth::Denied;
 use crate::broker::{Publish, Routed};
-use crate::message::PROPERTIES_MQTT5;
-
-/// Topics under this belong to the gateway: what a client sends there is acknowledged and dropped, as 3.1.1 has no
-/// way to refuse it. [MQTT-3.3.5-2]
-const SYSTEM_TOPICS: &str = "$SYS";
+use crate::message::{PROPERTIES_MQTT5, is_reserved};
 
 const NEVER_RELEASED: ProtocolError = ProtocolError {
     fault: Fault::QuotaExceeded,
@@ -157,10 +153,11 @@ impl Connection {
         }
     }
 
+    /// Whether the client may publish there: what it sends elsewhere is dropped, and acknowledged before version 5, which
+    /// has no way to refuse it. [MQTT-3.3.5-2]
     pub(super) fn may_publish(&self, context: &Context<'_>, topic: &str) -> bool {
-        let system =
-            topic.strip_prefix(SYSTEM_TOPICS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let may = !system && context.acl.is_none_or(|acl| acl.may_publish(self.identity(), topic));
+        let may =
+            !is_reserved(topic) && context.acl.is_none_or(|acl| acl.may_publish(self.identity(), topic));
         if !may {
             context.denials.note(context.now.wall, Denied::Publish, self.identity(), topic);
         }

@@ -238,6 +238,7 @@ def mistakes():
         (405, "locked queue 'locked'", declare("locked", passive=True)),
         (405, "locked queue 'locked'", lambda ch: ch.basic_consume("locked", print)),
         (403, "reserved prefix", declare("amq.mine")),
+        (403, "topic '$SYS.x'", declare("dying", arguments={"x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": "$SYS.x"})),
         (403, "reserved prefix", lambda ch: ch.exchange_declare("amq.mine", exchange_type="direct")),
         (403, "deletion of system exchange", lambda ch: ch.exchange_delete("amq.topic")),
         (403, "default exchange", lambda ch: ch.queue_bind("there", "")),

@@ -4,6 +4,7 @@
     queue deny tasks.secret
     queue read alarms
     exchange write logs
+    exchange own.*
     topic read sensors/#
     topic deny sensors/hidden
     topic write commands/#
@@ -11,7 +12,7 @@
 User `chief` may do everything that the script needs."""
 
 import pika
-from common import HOST, PORT, channel, drain, ready, refused, run, until
+from common import HOST, PORT, channel, drain, ready, refused, run, until, wait_ready
 
 
 def as_user(name, password):
@@ -90,4 +91,38 @@ def secret():
         assert closed.reply_code == 530, closed
 
 
-run({"rules": rules, "withheld": withheld, "secret": secret})
+def crossing():
+    """No way into amq.topic goes past the rules about topics."""
+    worker, chief = channel(**WORKER), channel(**CHIEF)
+    worker.exchange_declare("own.fan", exchange_type="fanout")
+    chief.queue_declare("alarms", durable=True)
+    for key in ["plant.valve", "commands.#", "$SYS.#"]:
+        chief.queue_bind("alarms", "amq.topic", key)
+    dying = lambda name, **more: lambda ch: ch.queue_declare(
+        name, arguments={"x-message-ttl": 1, "x-dead-letter-exchange": "amq.topic", **{k.replace("_", "-"): v for k, v in more.items()}}
+    )
+    whole = "write access to exchange 'amq.topic'"
+    for text, act in [
+        (whole, lambda ch: ch.exchange_bind("amq.topic", "own.fan")),
+        (whole, lambda ch: ch.exchange_unbind("amq.topic", "own.fan")),
+        (whole, lambda ch: ch.exchange_declare("own.other", arguments={"alternate-exchange": "amq.topic"})),
+        (whole, dying("tasks.dying")),
+        ("write access to topic 'plant.valve'", dying("tasks.dying", x_dead_letter_routing_key="plant.valve")),
+        ("write access to topic '$SYS.gateway.loss'", dying("tasks.dying", x_dead_letter_routing_key="$SYS.gateway.loss")),
+    ]:
+        refused(403, text, act, on=channel(**WORKER))
+    # A topic that may be published is no secret way, and who may publish everything may let it come by any key.
+    dying("tasks.late", x_dead_letter_routing_key="commands.late")(worker)
+    worker.basic_publish("", "tasks.late", "late")
+    wait_ready(chief, "alarms", 1)
+    chief.exchange_bind("amq.topic", "own.fan")
+    worker.basic_publish("own.fan", "plant.valve", "bound by the chief")
+    worker.basic_publish("own.fan", "$SYS.gateway.loss", "forged")
+    wait_ready(chief, "alarms", 2)
+    worker.basic_publish("own.fan", "commands.end", "end")
+    wait_ready(chief, "alarms", 3)
+    assert drain(chief, "alarms") == ["late", "bound by the chief", "end"]
+    refused(403, whole, lambda ch: ch.exchange_unbind("amq.topic", "own.fan"), on=channel(**WORKER))
+
+
+run({"rules": rules, "withheld": withheld, "secret": secret, "crossing": crossing})

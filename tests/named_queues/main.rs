@@ -12,7 +12,8 @@ use std::time::Duration;
 use disk::SimDisk;
 use gatewayd::broker::{
     BindingArguments, Broker, DeadLetter, ExchangeIndex, ExchangeKind, ExchangeOptions, Overflow, Policy,
-    QueueBounds, QueueIndex, QueueOptions, QueueSettings, Recovered, RecoverySummary, Settlement, Target,
+    Publish, QueueBounds, QueueIndex, QueueOptions, QueueSettings, Recovered, RecoverySummary, Settlement,
+    Target,
 };
 use gatewayd::ids::ConnectionId;
 use gatewayd::message::{Annotations, Assurance, Message};
@@ -203,4 +204,90 @@ fn a_delivery_limit_counts_on_over_a_restart() {
     assert_eq!(drain(&mut broker, 6, dead), ["poison"]);
     come_back(&mut broker, queue, 2);
     assert_eq!(drain(&mut broker, 6, queue), ["good"]);
+}
+
+/// What is under `$SYS` is the gateway's, whatever way a client's message takes to the exchange that all share.
+#[test]
+fn no_way_leads_a_client_s_message_to_the_gateway_s_topics() {
+    let disk = SimDisk::new(1);
+    let (_, mut broker, _) = start(&disk, 0);
+    let watch = declare(&mut broker, "watch", QueueSettings::default(), false);
+    let all = declare(&mut broker, "all", QueueSettings::default(), false);
+    for (queue, key) in [(watch, "$SYS/#"), (watch, "cc"), (all, "#")] {
+        let target = Target::Queue(queue);
+        broker.bind(now(0), ExchangeIndex::SHARED, target, key, BindingArguments::default()).unwrap();
+    }
+    let shared = Target::Exchange(ExchangeIndex::SHARED);
+    let fan = ExchangeOptions { delayed: true, ..ExchangeOptions::new(ExchangeKind::Fanout) };
+    let alternate =
+        ExchangeOptions { alternate: Some("amq.topic".into()), ..ExchangeOptions::new(ExchangeKind::Direct) };
+    for (name, options) in [("fan", fan), ("nowhere", alternate)] {
+        broker.create_exchange(now(0), name, options).unwrap();
+    }
+    let (fan, nowhere) = (broker.exchange("fan").unwrap(), broker.exchange("nowhere").unwrap());
+    broker.bind(now(0), fan, shared, "", BindingArguments::default()).unwrap();
+    let expiring = |address: Option<&str>| QueueSettings {
+        time_to_live_ms: Some(1),
+        dead_letter: Some(DeadLetter { exchange: "amq.topic".into(), address: address.map(Into::into) }),
+        ..QueueSettings::default()
+    };
+    declare(&mut broker, "$SYS.own", expiring(None), false);
+    declare(&mut broker, "renamed", expiring(Some("$SYS/x")), false);
+    let send = |broker: &mut Broker, exchange, address: &str, also: &[Box<str>], delay_ms| {
+        let annotations = Annotations { delay_ms, ..Annotations::default() };
+        let message = Message {
+            annotations: Some(Box::new(annotations)),
+            ..message(address, address, Assurance::AtLeastOnce)
+        };
+        broker.publish_to(now(1), exchange, message, also, None).queues
+    };
+    for address in ["$SYS", "$SYS/gateway/loss"] {
+        assert_eq!(send(&mut broker, ExchangeIndex::SHARED, address, &[], None), 0);
+        assert_eq!(send(&mut broker, fan, address, &[], None), 0);
+        assert_eq!(send(&mut broker, fan, address, &["cc".into()], None), 0, "it would show its own address");
+        assert_eq!(send(&mut broker, nowhere, address, &[], None), 0);
+        send(&mut broker, fan, address, &[], Some(5));
+    }
+    for queue in ["$SYS/own", "renamed"] {
+        assert_eq!(send(&mut broker, ExchangeIndex::DEFAULT, queue, &[], None), 1);
+    }
+    broker.handle_timeout(now(1000));
+    assert_eq!(drain(&mut broker, 1000, watch), [""; 0]);
+    assert_eq!(drain(&mut broker, 1000, all), [""; 0]);
+    // What only looks like it is a topic like others, hidden from nobody who bound to everything.
+    assert_eq!(send(&mut broker, fan, "$SYSTEM", &["$SYS/x".into()], Some(5)), 1);
+    broker.handle_timeout(now(2000));
+    assert_eq!(drain(&mut broker, 2000, all), ["$SYSTEM"]);
+    assert_eq!(drain(&mut broker, 2000, watch), [""; 0]);
+}
+
+#[test]
+fn the_gateway_s_own_figures_reach_who_names_them_and_not_who_takes_everything() {
+    let disk = SimDisk::new(1);
+    let (_, mut broker, _) = start(&disk, 0);
+    let keys = ["$SYS/#", "$SYS/+/x", "#", "+/#", "+/gateway/x"];
+    // A binding's own wildcard for one level is `*`.
+    let keys = keys.map(|key| key.replace('+', "*"));
+    let queues = keys.map(|key| {
+        let queue = declare(&mut broker, &key, QueueSettings::default(), false);
+        let target = Target::Queue(queue);
+        broker.bind(now(0), ExchangeIndex::SHARED, target, &key, BindingArguments::default()).unwrap();
+        queue
+    });
+    // A figure does not take the way round either.
+    broker.create_exchange(now(0), "fan", ExchangeOptions::new(ExchangeKind::Fanout)).unwrap();
+    let fan = broker.exchange("fan").unwrap();
+    let behind = declare(&mut broker, "behind", QueueSettings::default(), false);
+    broker.bind(now(0), fan, Target::Queue(behind), "", BindingArguments::default()).unwrap();
+    let target = Target::Exchange(fan);
+    broker.bind(now(0), ExchangeIndex::SHARED, target, "#", BindingArguments::default()).unwrap();
+    let figure = Publish { address: "$SYS/gateway/x", body: b"1", ..Publish::default() };
+    broker.publish_uncounted(now(1), figure);
+    assert_eq!(queues.map(|queue| drain(&mut broker, 1, queue).len()), [1, 1, 0, 0, 0]);
+    assert_eq!(drain(&mut broker, 1, behind), [""; 0]);
+    // A client's message under another `$` is as it was.
+    let message = message("$other/gateway/x", "2", Assurance::AtMostOnce);
+    broker.publish_to(now(2), ExchangeIndex::SHARED, message, &[], None);
+    assert_eq!(queues.map(|queue| drain(&mut broker, 2, queue).len()), [0, 0, 1, 1, 1]);
+    assert_eq!(drain(&mut broker, 2, behind), ["2"]);
 }
