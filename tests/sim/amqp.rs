@@ -16,7 +16,7 @@ use gatewayd::amqp091::codec::{
 use crate::client::Stage;
 use crate::model::{Check, Instance, MessageNumber, Model};
 use crate::payload;
-use crate::plan::AmqpProfile;
+use crate::plan::{AmqpProfile, GRAVE};
 use crate::queues::{Exchange, Taken};
 use crate::trace::Trace;
 
@@ -286,6 +286,11 @@ impl AmqpClient {
                 consumer.settled.push_back(back);
             }
             self.tell_settled(model, &unsettled, done);
+            if verdict == Verdict::Discard
+                && let (Some(number), Some(queue)) = (unsettled.number, model.queues.get_mut(unsettled.queue))
+            {
+                queue.refused(number);
+            }
         }
     }
 
@@ -462,7 +467,7 @@ impl AmqpClient {
                     body: Vec::new(),
                 });
             }
-            Method::Basic(basic::Method::GetOk(got)) if channel == CONSUMING => return self.got(model, &got),
+            Method::Basic(basic::Method::GetOk(got)) if channel == CONSUMING => return self.got(&got),
             Method::Basic(basic::Method::Ack(ack)) if channel == PUBLISHING => {
                 return self.confirmed(step, model, ack.delivery_tag, ack.multiple);
             }
@@ -481,7 +486,12 @@ impl AmqpClient {
         self.last_publish = 0;
         self.channel += 1;
         self.script.extend([Step::Open(PUBLISHING), Step::Select, Step::DeclareExchange]);
-        for queue in 0..model.queues.len() {
+        let mut queues: Vec<_> = (0..model.queues.len()).collect();
+        if self.profile.buries {
+            // Where dead letters go is there before anything can die.
+            queues.reverse();
+        }
+        for queue in queues {
             self.script.push_back(Step::Declare(queue));
             let bindings = self.profile.bindings.get(queue).map_or(0, Vec::len);
             self.script.extend((0..bindings).map(|binding| Step::Bind(queue, binding)));
@@ -509,13 +519,18 @@ impl AmqpClient {
             return self.wrong("delivery tags do not ascend");
         }
         self.unsettled.push(unsettled);
-        if incoming.asked.is_none() {
-            self.within_credit(incoming.consumer)?;
+        match incoming.asked.and_then(|queue| model.queues.get_mut(queue)) {
+            // Only now it is known which message that is.
+            Some(queue) => queue.answered(self.link),
+            None => self.within_credit(incoming.consumer)?,
         }
         let Some(number) = number else {
             let known = incoming.body.is_empty() && incoming.exchange == Exchange::Topic.name();
             return if known { Ok(()) } else { self.wrong("a body that nobody sent") };
         };
+        if self.profile.buries && queue + 1 == model.queues.len() {
+            return self.dead_letter(model, &incoming, number);
+        }
         let known = model.messages.get(number as usize).is_some_and(|message| {
             message.bytes == incoming.body.len()
                 && message.exchange.name() == incoming.exchange
@@ -539,6 +554,23 @@ impl AmqpClient {
         let taken = Taken { number, redelivered: incoming.redelivered, back, late: self.late };
         let (messages, queues) = (&model.messages, &mut model.queues);
         queues.get_mut(queue).map_or(Ok(()), |queue| queue.delivered(messages, holder, taken))
+    }
+
+    /// A delivery from the queue that takes dead letters.
+    fn dead_letter(&self, model: &mut Model, incoming: &Incoming, number: MessageNumber) -> Check {
+        let Some(message) = model.messages.get(number as usize) else {
+            return self.wrong(&format!("nobody published dead letter {number}"));
+        };
+        let known = message.bytes == incoming.body.len()
+            && incoming.exchange.is_empty()
+            && incoming.routing_key == GRAVE
+            && incoming.persistent == (message.qos > 0);
+        if !known {
+            return self.wrong(&format!("dead letter {number} came changed: {incoming:?}"));
+        }
+        let [first, .., grave] = model.queues.as_mut_slice() else { return Ok(()) };
+        grave.buried(number);
+        first.may_have_died(number, message)
     }
 
     /// The queue that a delivery is of, and what surely came back before it was handed over.

@@ -509,7 +509,7 @@ impl Machine {
         }
     }
 
-    /// Every copy that entered a queue is settled, queued, lost or discarded: nothing comes and goes unseen.
+    /// Every copy that entered a queue is settled, queued, lost, discarded or a dead letter: nothing comes and goes unseen.
     pub fn check_conservation(&self) -> Check {
         if self.balance() == self.baseline {
             return Ok(());
@@ -521,7 +521,7 @@ impl Machine {
     fn balance(&self) -> u64 {
         let status = self.gateway.broker().status();
         let counters = status.counters;
-        let gone = counters.settled + counters.lost + counters.discarded;
+        let gone = counters.settled + counters.lost + counters.discarded + counters.dead_lettered;
         (gone + status.queued).wrapping_sub(counters.queued)
     }
 }

@@ -45,10 +45,15 @@ pub struct AmqpProfile {
     /// Rows of its queues may move to the backlog. What is known of a message's age then begins anew where the clock is not
     /// trusted.
     pub sees_cold: bool,
+    /// See [`Plan::buries`].
+    pub buries: bool,
 }
 
 /// Names of the queues of a run.
 pub const QUEUES: [&str; 3] = ["jobs", "alarms", "archive"];
+
+/// The queue that takes dead letters of the first one.
+pub const GRAVE: &str = "grave";
 
 /// Patterns that queues are bound to `amq.topic` with, and keys of the direct exchange.
 pub const PATTERNS: [&str; 8] = ["a.#", "*.x", "#", "b.y.z", "#.z", "c", "a.*", "b.#"];
@@ -61,6 +66,8 @@ pub struct Plan {
     pub amqp: Vec<AmqpProfile>,
     /// How many queues there are.
     pub queues: usize,
+    /// Messages that die in the first queue go to one more queue, [`GRAVE`].
+    pub buries: bool,
     /// One that nobody consumes from: it is asked for its messages one by one, and purged.
     pub polled: Option<usize>,
     pub rounds: u32,
@@ -107,8 +114,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a seed.
-    pub fn of(random: &mut Random) -> Self {
+    /// The plan of a seed. `buries`, from a sequence of its own, counts where there are queues.
+    pub fn of(random: &mut Random, buries: bool) -> Self {
         let overflowing = random.below(3) == 0;
         let messages_max = if overflowing { 6 + below32(random, 12) } else { 4_096 };
         let bytes_max = if random.below(5) == 0 { 2_000 + random.below(20_000) } else { 16 << 20 };
@@ -128,11 +135,20 @@ impl Plan {
         amqp.iter_mut().for_each(|profile| profile.sees_cold = cold);
         let polled = queues.checked_sub(1).filter(|_| random.below(3) == 0);
         amqp.iter_mut().for_each(|profile| profile.consumes.retain(|queue| Some(*queue) != polled));
+        let buries = buries && queues > 0;
+        if buries {
+            let digger = usize::try_from(random.below(amqp.len() as u64)).unwrap_or(0);
+            if let Some(profile) = amqp.get_mut(digger) {
+                profile.consumes.push(queues);
+            }
+            amqp.iter_mut().for_each(|profile| profile.buries = true);
+        }
         let memory_max = if random.below(8) == 0 { 24_000 + random.below(60_000) } else { 128 << 20 };
         Self {
             clients,
             amqp,
             queues,
+            buries,
             polled,
             rounds: 2 + below32(random, 5),
             steps_per_round: 300 + random.below(steps_more),
@@ -232,6 +248,7 @@ fn amqp_profiles(random: &mut Random, queues: usize) -> Vec<AmqpProfile> {
             frame_max: if random.below(2) == 0 { 4_096 } else { 131_072 },
             absence: 1 + random.below(3) * random.below(60),
             sees_cold: false,
+            buries: false,
         })
         .collect()
 }

@@ -7,6 +7,7 @@
 //! * What comes back goes to its place. That can be told where one client alone consumes: at moments at which the
 //!   gateway surely has something ready, nothing that stands behind it may be delivered.
 
+mod burying;
 mod polling;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +88,7 @@ pub struct QueueState {
     /// Messages were dropped, or delivered unseen: places are not judged any more.
     pub unordered: bool,
     polling: polling::Polling,
+    burying: burying::Burying,
 }
 
 impl QueueState {
@@ -105,6 +107,7 @@ impl QueueState {
             newest: BTreeMap::new(),
             unordered: false,
             polling: polling::Polling::default(),
+            burying: burying::Burying::default(),
         }
     }
 
@@ -183,6 +186,7 @@ impl QueueState {
         if self.polling.is_gone(number, message) {
             return wrong("it was purged".into());
         }
+        self.burying.delivered(number);
         let got = self.got.entry(number).or_default();
         got.deliveries += 1;
         got.fresh += u32::from(!taken.redelivered);
@@ -264,19 +268,24 @@ impl QueueState {
         self.polling.machine_ended();
     }
 
-    /// What never came though it is owed.
-    pub fn missing(&self) -> Missing {
+    /// What never came though it is owed, here or in `grave`, where its dead letters go.
+    pub fn missing(&self, grave: Option<&Self>, messages: &[Message]) -> Missing {
         let mut owed: BTreeMap<MessageNumber, u32> = BTreeMap::new();
         for ((number, _), _) in self.due.iter().filter(|(_, due)| due.firm) {
             *owed.entry(*number).or_default() += 1;
         }
         let mut missing = Missing::default();
         for (number, count) in owed {
-            let got = self.got.get(&number).map_or(0, |got| got.deliveries);
+            let in_grave = grave.and_then(|grave| grave.got.get(&number)).map_or(0, |got| got.deliveries);
+            let got = self.got.get(&number).map_or(0, |got| got.deliveries) + in_grave;
             if got < count {
                 missing.copies += u64::from(count - got);
                 missing.pushed_by.push((number, 0, 0));
             }
+        }
+        for number in grave.into_iter().flat_map(|grave| self.unburied(grave, messages)) {
+            missing.copies += 1;
+            missing.pushed_by.push((number, 0, 0));
         }
         missing
     }

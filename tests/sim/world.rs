@@ -16,7 +16,7 @@ use crate::machine::{Machine, Snapshot, StartError, Writing};
 use crate::mistakes::Mistake;
 use crate::model::{Check, Model};
 use crate::network::Link;
-use crate::plan::{Plan, QUEUES};
+use crate::plan::{GRAVE, Plan, QUEUES};
 use crate::queues::QueueState;
 use crate::trace::Trace;
 use crate::wills::Wills;
@@ -103,7 +103,7 @@ const WALL_BEGAN_MS: u64 = 1_791_700_000_000;
 /// Runs a seed to its end.
 pub fn run(seed: u64, mistake: Option<Mistake>, shown: bool) -> Result<Outcome, String> {
     let mut random = Random::new(seed);
-    let mut plan = Plan::of(&mut random);
+    let mut plan = Plan::of(&mut random, Random::new(!seed).below(3) == 0);
     plan.mistake = mistake;
     if mistake == Some(Mistake::IgnoreWriteErrors) {
         plan.fault_one_in = 40;
@@ -122,6 +122,9 @@ pub fn run(seed: u64, mistake: Option<Mistake>, shown: bool) -> Result<Outcome, 
     for (queue, name) in QUEUES.iter().enumerate().take(plan.queues) {
         let consumers = amqp.iter().filter(|client| client.profile.consumes.contains(&queue)).count();
         model.queues.push(QueueState::new(name, consumers == 1));
+    }
+    if plan.buries {
+        model.queues.push(QueueState::new(GRAVE, true));
     }
     let mut world = World {
         model,

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use gatewayd::amqp091::codec::method::{basic, channel, confirm, exchange, queue, tx};
-use gatewayd::amqp091::codec::{FieldTable, Method, ShortString};
+use gatewayd::amqp091::codec::{FieldTable, FieldTableBuilder, FieldValue, Method, ShortString};
 
 use super::{AmqpClient, CONSUMING, Consumer, Incoming, PUBLISHING, Step};
 use crate::client::Stage;
 use crate::model::{Check, Model};
+use crate::plan::GRAVE;
 use crate::queues::Exchange;
 
 impl AmqpClient {
@@ -82,14 +83,11 @@ impl AmqpClient {
     }
 
     /// basic.get-ok came; the message follows.
-    pub(super) fn got(&mut self, model: &mut Model, got: &basic::GetOk<'_>) -> Check {
+    pub(super) fn got(&mut self, got: &basic::GetOk<'_>) -> Check {
         let Some(Step::Get(queue)) = self.awaiting else {
             return self.wrong("a message that it did not ask for");
         };
         self.awaiting = None;
-        if let Some(queue) = model.queues.get_mut(queue) {
-            queue.answered(self.link);
-        }
         let text = |text: ShortString<'_>| text.as_str().unwrap_or_default().to_owned();
         self.incoming = Some(Incoming {
             consumer: 0,
@@ -187,6 +185,12 @@ impl AmqpClient {
     fn declare(&mut self, now: u64, model: &mut Model, queue: usize) {
         let Some(state) = model.queues.get_mut(queue) else { return };
         state.declaring(now);
+        let mut arguments = FieldTableBuilder::new();
+        if queue == 0 && self.profile.buries {
+            for (name, value) in [("x-dead-letter-exchange", ""), ("x-dead-letter-routing-key", GRAVE)] {
+                arguments.push(name, FieldValue::LongString(value.as_bytes())).expect("two names fit");
+            }
+        }
         let declare = queue::Declare {
             queue: state.name,
             passive: false,
@@ -194,7 +198,7 @@ impl AmqpClient {
             exclusive: false,
             auto_delete: false,
             no_wait: false,
-            arguments: FieldTable::EMPTY,
+            arguments: arguments.table(),
         };
         self.ask_on(PUBLISHING, &declare);
     }

@@ -79,6 +79,7 @@ impl QueueState {
     pub fn purging(&mut self, link: u64, messages: &[Message]) {
         self.due.clear();
         self.ready.clear();
+        self.burying.purging();
         for there in self.polling.asked.values_mut() {
             there.clear();
         }
