@@ -24,6 +24,10 @@ const SESSION_PRECISION: Duration = Duration::from_secs(1);
 /// Expired messages that one look takes out; the next look follows at once.
 const EXPIRED_MAX: usize = 1000;
 
+/// Messages that die once more on their way, in one burst: dead-letter exchanges that are fanouts to queues without room
+/// would multiply them without end.
+const DYING_AGAIN_MAX: u32 = 1000;
+
 /// A message on its way from the queue in which it died.
 #[derive(Debug)]
 pub(super) struct Dead {
@@ -60,11 +64,9 @@ impl Broker {
     fn dead_letter(&mut self, now: Now, index: QueueIndex, entry: &Entry, reason: DeathReason) -> bool {
         let Some(queue) = self.queue(index) else { return false };
         let Some(named) = queue.named() else { return false };
-        let Some(target) = &named.settings().dead_letter else { return false };
+        let Some(target) = named.settings().dead_letter.clone() else { return false };
         let mut message = entry.held.message.clone();
         let mut annotations = message.annotations.take().unwrap_or_default();
-        let mut avoid = Vec::new();
-        let was_rejected = annotations.deaths.iter().any(|death| death.reason == DeathReason::Rejected);
         if annotations.is_full() && reason != DeathReason::Rejected {
             // A way that long is a circle through more queues than are remembered.
             return false;
@@ -81,21 +83,39 @@ impl Broker {
             addresses,
             time_to_live_ms: message.time_to_live_ms.take(),
         });
-        if reason != DeathReason::Rejected && !was_rejected {
-            avoid.extend(annotations.deaths.iter().map(|death| death.queue.clone()));
+        // As RabbitMQ has it: the way back to a queue is a circle when nobody rejected the message since it died there.
+        let since_rejected =
+            annotations.deaths.iter().take_while(|death| death.reason != DeathReason::Rejected);
+        let avoid = since_rejected.map(|death| death.queue.clone()).collect();
+        if let Some(left) = &mut self.dying_again {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => return false,
+            }
         }
         message.annotations = Some(annotations);
         message.retain = false;
-        if let Some(address) = &target.address {
-            message.address = address.clone();
+        if let Some(address) = target.address {
+            message.address = address;
         }
-        let exchange = target.exchange.clone();
-        self.dead.push_back(Dead { message, exchange, avoid });
+        self.dead.push_back(Dead { message, exchange: target.exchange, avoid });
         true
     }
 
-    /// Routes what has died since the last call. A message that dies again on the way is routed in turn.
+    /// Routes what has died since the last call. A message that dies again on the way is routed in turn: each time in a
+    /// queue in which it did not die since somebody rejected it, and [`DYING_AGAIN_MAX`] times in all.
     pub(super) fn bury_dead(&mut self, now: Now) {
+        let begins = self.dying_again.is_none() && !self.dead.is_empty();
+        if begins {
+            self.dying_again = Some(DYING_AGAIN_MAX);
+        }
+        self.route_dead(now);
+        if begins {
+            self.dying_again = None;
+        }
+    }
+
+    fn route_dead(&mut self, now: Now) {
         while let Some(dead) = self.dead.pop_front() {
             let Some(exchange) = self.exchanges.find(&dead.exchange) else {
                 self.counters.unrouted += 1;

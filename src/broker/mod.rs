@@ -177,6 +177,8 @@ pub struct Broker {
     /// Number of the newest delivery from a named queue.
     next_delivery: u64,
     dead: VecDeque<dying::Dead>,
+    /// While they are routed: how many more may die again.
+    dying_again: Option<u32>,
     /// When named queues are to be looked at.
     timers: BinaryHeap<Reverse<(Mono, QueueIndex)>>,
     durable: BTreeMap<QueueId, QueueIndex>,
@@ -243,6 +245,7 @@ impl Broker {
             recorded_bindings: BTreeMap::new(),
             next_delivery: 0,
             dead: VecDeque::new(),
+            dying_again: None,
             timers: BinaryHeap::new(),
             durable: BTreeMap::new(),
             ended: BTreeMap::new(),

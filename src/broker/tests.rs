@@ -361,3 +361,49 @@ fn whoever_looks_on_sees_what_is_published_up_to_a_bound() {
     broker.look_away(some);
     assert!(broker.poll_seen().is_none(), "what was seen is forgotten with the last who looked");
 }
+
+/// Settings of a queue whose dead letters go to `exchange` under `address`.
+fn mortal(ready_max: Option<u64>, exchange: &str, address: Option<&str>) -> QueueSettings {
+    let dead_letter = DeadLetter { exchange: exchange.into(), address: address.map(Into::into) };
+    QueueSettings { ready_max, dead_letter: Some(dead_letter), ..QueueSettings::default() }
+}
+
+#[test]
+fn a_circle_of_dead_letters_ends_also_after_a_rejection() {
+    let mut broker = broker();
+    let work = declare(&mut broker, "work", mortal(None, "", Some("a")), true);
+    let a = declare(&mut broker, "a", mortal(Some(0), "", Some("b")), true);
+    let b = declare(&mut broker, "b", mortal(Some(0), "", Some("a")), true);
+    send(&mut broker, 1, "work", "x");
+    let number = broker.get(now(1), work, false).expect("a message").number;
+    settle(&mut broker, 1, work, number, Settlement::Discard);
+    assert_eq!([work, a, b].map(|queue| drain(&mut broker, 2, queue).len()), [0, 0, 0]);
+    // But what is rejected each time goes round for as long as it is.
+    let retry = declare(&mut broker, "retry", mortal(None, "", Some("again")), true);
+    let again = declare(&mut broker, "again", mortal(None, "", Some("retry")), true);
+    send(&mut broker, 3, "retry", "y");
+    for _ in 0..10 {
+        for queue in [retry, again] {
+            let number = broker.get(now(3), queue, false).expect("it comes round").number;
+            settle(&mut broker, 3, queue, number, Settlement::Discard);
+        }
+    }
+    assert_eq!(drain(&mut broker, 4, retry), ["y"]);
+}
+
+/// Each of the queues hands what dies in it to all of them: that multiplies with each step.
+#[test]
+fn dead_letters_do_not_multiply_without_end() {
+    let mut broker = broker();
+    broker.create_exchange(now(0), "all", ExchangeOptions::new(ExchangeKind::Fanout)).expect("room");
+    let fanout = broker.exchange("all").expect("it was made");
+    for n in 0..12 {
+        let queue = declare(&mut broker, &n.to_string(), mortal(Some(0), "all", None), false);
+        let target = Target::Queue(queue);
+        broker.bind(now(0), fanout, target, "", BindingArguments::default()).expect("both are there");
+    }
+    send(&mut broker, 1, "3", "x");
+    let counters = broker.status().counters;
+    assert!(counters.dead_lettered <= 2_000, "{counters:?}");
+    assert!(broker.loss_receipts().any(|receipt| receipt.messages > 0));
+}
