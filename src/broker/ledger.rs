@@ -180,7 +180,8 @@ impl Ledger {
     }
 
     /// `queue` becomes a taker of a message that may have been written already (a last known value). True when the
-    /// message's own taker set does not name it.
+    /// message's own taker set does not name it, or names it for a claim that it settled before as well: its key alone
+    /// then does not tell which of them is settled.
     pub fn join_taker(&mut self, now: Mono, held: &Rc<Held>, queue: QueueId, flags: u8) -> bool {
         if held.stage.get() != Stage::Written {
             // Of twins the older one stands: it may be in flight under a tag.
@@ -188,7 +189,7 @@ impl Ledger {
                 held.takers.borrow().iter().find(|taker| taker.queue == queue).map(|taker| taker.flags);
             self.add_taker(held, queue, first.unwrap_or(flags));
             self.want(now, Urgency::Lazy(LAZY_OTHER));
-            return false;
+            return first.is_some();
         }
         held.owed.set(held.owed.get() + 1);
         self.joined.push((queue, Rc::clone(held), flags));
