@@ -163,6 +163,19 @@ impl Region {
         self.kept.insert(at, (stand, entry));
     }
 
+    /// True when a key stands among what is here, before the tail.
+    pub fn holds(&self, key: RowKey) -> bool {
+        let chunks = self.chunks.iter().map(|part| part.chunk.last);
+        let last = chunks.chain(self.kept.back().map(|(stand, _)| stand.0)).max();
+        self.begins_before(key) && last.is_some_and(|last| key <= last)
+    }
+
+    /// True when something here comes before a key.
+    pub fn begins_before(&self, key: RowKey) -> bool {
+        let first = self.chunks.front().map(ChunkRef::next);
+        first.into_iter().chain(self.kept.front().map(|(stand, _)| stand.0)).any(|first| first <= key)
+    }
+
     /// Messages in memory, by their place.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.kept.iter().map(|(_, entry)| entry).chain(&self.tail)
@@ -330,6 +343,25 @@ impl Queue {
         }
     }
 
+    /// What waits in a session's queue and is in memory, wherever it stands, in order.
+    pub fn waiting(&self) -> impl Iterator<Item = &Entry> {
+        self.ready.iter().chain(self.cold.iter().flat_map(|cold| cold.entries()))
+    }
+
+    /// Takes those out of what [`Queue::waiting`] shows that are wanted.
+    pub fn take_waiting(&mut self, mut wanted: impl FnMut(&Entry) -> bool) -> Vec<Entry> {
+        let mut taken = Vec::from(take_out(&mut self.ready, &mut wanted));
+        for region in self.cold.iter_mut().flat_map(|cold| cold.regions.values_mut()) {
+            let kept = take_out(&mut region.kept, |(_, entry)| wanted(entry));
+            taken.extend(kept.into_iter().map(|(_, entry)| entry));
+            taken.extend(take_out(&mut region.tail, &mut wanted));
+        }
+        for entry in &taken {
+            self.discharge(entry);
+        }
+        taken
+    }
+
     fn region(&self, level: u8) -> Option<&Region> {
         self.cold.as_ref()?.regions.get(&level)
     }
@@ -441,6 +473,12 @@ impl Queue {
         part.survivors.dedup();
         Settled::Cold(part)
     }
+}
+
+fn take_out<T>(list: &mut VecDeque<T>, wanted: impl FnMut(&T) -> bool) -> VecDeque<T> {
+    let (taken, rest) = std::mem::take(list).into_iter().partition(wanted);
+    *list = rest;
+    taken
 }
 
 /// Of a queue that has a consumer so much stays in memory: it will be asked for next.

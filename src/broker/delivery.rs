@@ -23,6 +23,7 @@ impl Broker {
         let at_least_once = |f: &InFlight| f.entry.assurance != Assurance::ExactlyOnce;
         if self.settle(now, index, tag, (TraceStep::Acknowledged, ""), at_least_once) {
             self.dispatch(now, index);
+            self.share_goes_on(now, index);
         }
     }
 
@@ -63,6 +64,7 @@ impl Broker {
             self.ledger.window(now.mono, change, Urgency::Lazy(super::ledger::LAZY_SETTLEMENT));
         }
         self.dispatch(now, index);
+        self.share_goes_on(now, index);
     }
 
     /// The delivery may not reach its consumer (a right is missing): it counts as settled.
@@ -72,6 +74,7 @@ impl Broker {
             && self.settle(now, index, tag, (TraceStep::Withheld, "not allowed, or not taken"), |_| true)
         {
             self.dispatch(now, index);
+            self.share_goes_on(now, index);
         }
     }
 

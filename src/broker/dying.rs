@@ -1,7 +1,6 @@
 //! Dying and coming due: messages that expire, are refused or overflow go to the dead-letter exchange; messages that
 //! were held back are routed when it is time. Both add takers in the batch in which they leave their queue.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -218,14 +217,8 @@ impl Broker {
         }
         let Some(queue) = self.queue_mut(index) else { return };
         queue.look_at = None;
-        let (expired, kept): (VecDeque<_>, _) = std::mem::take(&mut queue.ready)
-            .into_iter()
-            .partition(|entry: &Entry| entry.expires_at <= now.mono);
-        queue.ready = kept;
-        for entry in &expired {
-            queue.discharge(entry);
-        }
-        let next = queue.ready.iter().map(|entry| entry.expires_at).min().filter(|at| *at != NEVER);
+        let expired = queue.take_waiting(|entry| entry.expires_at <= now.mono);
+        let next = queue.waiting().map(|entry| entry.expires_at).min().filter(|at| *at != NEVER);
         for entry in expired {
             self.lose(now, index, &entry, LossReason::Expired);
         }

@@ -287,13 +287,13 @@ impl Broker {
         let mut matches = std::mem::take(&mut self.matches);
         matches.clear();
         let queues = &mut self.queues;
-        let shared = &mut self.matching_shares;
+        let (shares, shared) = (&mut self.shares, &mut self.matching_shares);
         let mut visit = |code: u32, options: SubscribeOptions, spared: bool| {
             let index = QueueIndex(code);
             let Some(queue) = queues.get_mut(code as usize).and_then(Option::as_mut) else {
                 if let Some(share) = share_number(code)
                     && !spared
-                    && !shared.contains(&share)
+                    && shares.is_reached_by(share, number)
                 {
                     shared.push(share);
                 }

@@ -335,6 +335,10 @@ pub(super) struct Queue {
     pub popped: u64,
     /// Sequence of the first reading that was not handed over yet. Collections only.
     pub handed: u64,
+    /// Shared subscriptions of which more waits for members that are away. Sessions only.
+    pub share_waits: BTreeSet<u32>,
+    /// Settlements until it may take some of that over.
+    pub share_after: u32,
 }
 
 impl Queue {
@@ -376,6 +380,8 @@ impl Queue {
             visit: (0, 0),
             popped: 0,
             handed: 0,
+            share_waits: BTreeSet::new(),
+            share_after: 0,
         }
     }
 

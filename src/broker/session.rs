@@ -250,7 +250,7 @@ impl Broker {
         }
         if super::shares::shared_filter(filter).is_some() {
             if old.is_none() && self.queue(index).is_some_and(|queue| queue.consumer.is_some()) {
-                self.share_arrives(now, index);
+                self.share_is_joined(now, index, filter);
             }
         } else if replay == Replay::Always || replay == Replay::IfNew && old.is_none() {
             self.replay_retained(now, index, filter, options);

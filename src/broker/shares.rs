@@ -1,17 +1,17 @@
 //! Shared subscriptions: each message goes to one member's session, and moves on when that member is away.
 //!
-//! A share is named by its whole filter, `$share/{name}/{filter}`; its members are sessions. Owns the table, choosing a
-//! member, and moving what waits for a member that is away to one that is there. MQTT 5 section 4.8.2.
+//! A share is named by its whole filter, `$share/{name}/{filter}`; its members are sessions. Owns the table and choosing a
+//! member; what waits for one that is away moves in `moving`. MQTT 5 section 4.8.2.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod moving;
+
+use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::rc::Rc;
 
 use super::exchange::{SHARE_MAX, share_code};
-use super::queue::{Entry, Flight, Queue, QueueIndex, SubscribeOptions};
-use super::{Broker, Delivery, Event, mqtt_levels};
+use super::queue::{Overflow, Queue, QueueIndex, SubscribeOptions};
+use super::{Broker, mqtt_levels};
 use crate::message::Assurance;
-use crate::time::Now;
 
 /// How the filter of a shared subscription begins.
 const PREFIX: &str = "$share/";
@@ -29,11 +29,21 @@ pub(super) struct Match {
 #[derive(Clone, Copy, Debug)]
 enum Among {
     All,
-    But(QueueIndex),
-    /// Members that are there and take it with an acknowledgement: what waits for one that is away, and may come back, is
-    /// not given up for a delivery that may be lost.
-    ThereAndKeeping {
+    /// Members that keep it as who has it does, are there, and have room: what waits for one that is away, and may come
+    /// back, is not given up for memory that a cut may empty, nor for a queue that would lose another one for it.
+    Taking {
+        from: QueueIndex,
+        charge: u64,
+    },
+    /// What the session that ended leaves behind: members that keep it, there or not, and have room.
+    Keeping {
         but: QueueIndex,
+        charge: u64,
+    },
+    /// Any but it, the last resort; those that reject only with room.
+    But {
+        but: QueueIndex,
+        charge: u64,
     },
 }
 
@@ -43,6 +53,8 @@ struct Share {
     members: Vec<(QueueIndex, SubscribeOptions)>,
     /// Whose turn it is.
     turn: usize,
+    /// The publish that reached it last.
+    visit: u64,
 }
 
 /// All shared subscriptions that have a member.
@@ -70,8 +82,24 @@ impl Shares {
             }
         }
         self.numbers.insert(name.into(), self.last);
-        self.shares.insert(self.last, Share { name: name.into(), members: Vec::new(), turn: 0 });
+        self.shares.insert(self.last, Share { name: name.into(), members: Vec::new(), turn: 0, visit: 0 });
         self.last
+    }
+
+    /// Which of these shares brings messages of this address; 0 for none.
+    fn bringing(&self, numbers: &[u32], address: &str) -> u32 {
+        let matches = |number: &&u32| {
+            let name = self.shares.get(number).map(|share| &*share.name);
+            let filter = name.and_then(shared_filter);
+            filter.is_some_and(|filter| super::retained::matches(filter, address))
+        };
+        numbers.iter().find(matches).copied().unwrap_or(0)
+    }
+
+    /// True when a publish reaches the share for the first time.
+    pub(super) fn is_reached_by(&mut self, number: u32, publish_number: u64) -> bool {
+        let share = self.shares.get_mut(&number);
+        share.is_some_and(|share| std::mem::replace(&mut share.visit, publish_number) != publish_number)
     }
 
     /// Numbers of the shares that a queue is a member of.
@@ -148,6 +176,13 @@ impl Broker {
         assurance: Assurance,
         among: Among,
     ) -> Option<(QueueIndex, SubscribeOptions)> {
+        let at = self.best_member(number, assurance, among)?;
+        let share = self.shares.shares.get_mut(&number)?;
+        share.turn = (at + 1) % share.members.len();
+        share.members.get(at).copied()
+    }
+
+    fn best_member(&self, number: u32, assurance: Assurance, among: Among) -> Option<usize> {
         let share = self.shares.shares.get(&number)?;
         let count = share.members.len();
         let mut best: Option<(usize, usize)> = None;
@@ -156,12 +191,8 @@ impl Broker {
             let (member, options) = share.members.get(at)?;
             let Some(queue) = self.queue(*member) else { continue };
             let kept = assurance.min(options.assurance_max) != Assurance::AtMostOnce;
-            match among {
-                Among::But(one) if one == *member => continue,
-                Among::ThereAndKeeping { but } if but == *member || queue.consumer.is_none() || !kept => {
-                    continue;
-                }
-                Among::All | Among::But(_) | Among::ThereAndKeeping { .. } => {}
+            if !self.may_go_to(*member, kept, among) {
+                continue;
             }
             let waits = match queue.consumer {
                 Some(consumer) if !consumer.blocked && queue.ready.is_empty() && queue.credit() > 0 => 0,
@@ -176,10 +207,33 @@ impl Broker {
                 break;
             }
         }
-        let (_, at) = best?;
-        let share = self.shares.shares.get_mut(&number)?;
-        share.turn = (at + 1) % count;
-        share.members.get(at).copied()
+        best.map(|(_, at)| at)
+    }
+
+    fn may_go_to(&self, member: QueueIndex, kept: bool, among: Among) -> bool {
+        let Some(queue) = self.queue(member) else { return false };
+        let keeps = queue.durable && kept;
+        match among {
+            Among::All => true,
+            Among::Taking { from, charge } => {
+                from != member && keeps && queue.consumer.is_some() && self.has_room(member, charge)
+            }
+            Among::Keeping { but, charge } => but != member && keeps && self.has_room(member, charge),
+            Among::But { but, charge } => {
+                but != member
+                    && (!kept
+                        || queue.bounds.overflow == Overflow::DropOldest
+                        || self.has_room(member, charge))
+            }
+        }
+    }
+
+    /// One more message of this size pushes none out of the queue.
+    fn has_room(&self, index: QueueIndex, charge: u64) -> bool {
+        self.queue(index).is_some_and(|queue| {
+            queue.messages < queue.bounds.messages_max
+                && queue.bytes.saturating_add(charge) <= queue.bounds.bytes_max
+        }) && !self.rejecting_are_crowded(index, charge)
     }
 
     /// Finds out which share brought each recovered message that one did: one of the session's whose filter matches.
@@ -188,158 +242,7 @@ impl Broker {
         let shares = &self.shares;
         let numbers = shares.of(queue);
         for entry in queue.ready.iter_mut().filter(|entry| entry.share != 0) {
-            let matches = |number: &&u32| {
-                let name = shares.shares.get(number).map(|share| &*share.name);
-                let filter = name.and_then(shared_filter);
-                filter.is_some_and(|filter| super::retained::matches(filter, &entry.held.message.address))
-            };
-            entry.share = numbers.iter().find(matches).copied().unwrap_or(0);
+            entry.share = shares.bringing(&numbers, &entry.held.message.address);
         }
     }
-
-    /// The member's connection is gone: what waits for it moves on to members that are there.
-    pub(super) fn share_moves_on(&mut self, now: Now, index: QueueIndex) {
-        let Some(queue) = self.queue(index) else { return };
-        for number in self.shares.of(queue) {
-            let there = |member: &QueueIndex| {
-                *member != index && self.queue(*member).is_some_and(|queue| queue.consumer.is_some())
-            };
-            let Some(share) = self.shares.shares.get(&number) else { continue };
-            if share.members.iter().any(|(member, _)| there(member)) {
-                self.move_share(now, number, index);
-            }
-        }
-    }
-
-    /// A member has come: it gets what waits for members that are away.
-    pub(super) fn share_arrives(&mut self, now: Now, index: QueueIndex) {
-        let Some(queue) = self.queue(index) else { return };
-        for number in self.shares.of(queue) {
-            let Some(share) = self.shares.shares.get(&number) else { continue };
-            let away = |member: &QueueIndex| {
-                *member != index && self.queue(*member).is_some_and(|queue| queue.consumer.is_none())
-            };
-            let away: Vec<_> = share.members.iter().map(|(member, _)| *member).filter(away).collect();
-            for member in away {
-                self.move_share(now, number, member);
-            }
-        }
-    }
-
-    fn move_share(&mut self, now: Now, number: u32, from: QueueIndex) {
-        let Some(queue) = self.queue_mut(from) else { return };
-        if !queue.ready.iter().any(|entry| entry.share == number) {
-            return;
-        }
-        let (moving, staying): (VecDeque<_>, _) =
-            std::mem::take(&mut queue.ready).into_iter().partition(|entry| entry.share == number);
-        queue.ready = staying;
-        for entry in &moving {
-            queue.discharge(entry);
-        }
-        let durable = queue.durable;
-        for entry in moving {
-            let held = Rc::clone(&entry.held);
-            let was_durable = entry.is_durable(durable);
-            match self.hand_on(now, entry, Among::ThereAndKeeping { but: from }) {
-                None if was_durable => self.settle_durable(now.mono, from, &held),
-                None => {}
-                Some(entry) => {
-                    let Some(queue) = self.queue_mut(from) else { return };
-                    queue.charge(&entry);
-                    put_in_order(queue, entry);
-                }
-            }
-        }
-    }
-
-    /// A session ended: what it had of shared subscriptions goes to their other members, but for exactly-once
-    /// deliveries that were begun. [MQTT-4.8.2-5]
-    pub(super) fn share_outlives(&mut self, now: Now, index: QueueIndex, queue: &mut Queue) {
-        let begun = queue.in_flight.iter().filter(|f| {
-            f.entry.share != 0
-                && (f.entry.assurance != Assurance::ExactlyOnce || matches!(f.flight, Flight::AwaitBatch(_)))
-        });
-        let waiting = queue.ready.iter().filter(|entry| entry.share != 0);
-        let moving: Vec<_> = begun.map(|f| &f.entry).chain(waiting).cloned().collect();
-        for entry in moving {
-            // Whom nobody takes over from ends with its session.
-            let _left = self.hand_on(now, entry, Among::But(index));
-        }
-    }
-
-    /// Puts a message into the queue of another member, in the order of publishing. Gives it back when there is none.
-    fn hand_on(&mut self, now: Now, entry: Entry, among: Among) -> Option<Entry> {
-        let share = entry.share;
-        let Some((member, options)) = self.choose(share, entry.held.message.assurance, among) else {
-            return Some(entry);
-        };
-        let Some(queue) = self.queue_mut(member) else { return Some(entry) };
-        let assurance = entry.held.message.assurance.min(options.assurance_max);
-        let alike = BTreeSet::from([Rc::as_ptr(&entry.held)]);
-        if !queue.held_among(&alike).is_empty() {
-            return None;
-        }
-        if assurance == Assurance::AtMostOnce {
-            self.hand_over_once(member, entry, options);
-            return None;
-        }
-        let (id, durable) = (queue.id, queue.durable);
-        let mut moved = Entry {
-            as_published: options.retain_as_published && entry.held.message.retain,
-            identifier: options.identifier,
-            share,
-            order: entry.order,
-            expires_at: entry.expires_at,
-            redelivered: false,
-            ..Entry::new(entry.held, assurance)
-        };
-        if durable {
-            moved.joined = self.ledger.join_taker(now.mono, &moved.held, id, moved.taker_flags());
-        }
-        let queue = self.queue_mut(member)?;
-        if moved.joined {
-            queue.joins.set(true);
-        }
-        queue.charge(&moved);
-        put_in_order(queue, moved);
-        self.counters.queued += 1;
-        self.dispatch(now, member);
-        self.keep_queue_bounds(now, member);
-        None
-    }
-
-    /// Hands a message to a member that takes it without acknowledgement, and is there.
-    fn hand_over_once(&mut self, member: QueueIndex, entry: Entry, options: SubscribeOptions) {
-        let Some(queue) = self.queue_mut(member) else { return };
-        match queue.consumer {
-            Some(consumer) if !consumer.blocked => {
-                self.counters.delivered += 1;
-                self.events.push_back(Event::Deliver(Delivery {
-                    connection: consumer.connection,
-                    queue: member,
-                    tag: 0,
-                    consumer: 0,
-                    returns: 0,
-                    retained: options.retain_as_published && entry.held.message.retain,
-                    held: entry.held,
-                    assurance: Assurance::AtMostOnce,
-                    identifier: options.identifier,
-                    expires_at: entry.expires_at,
-                    redelivered: false,
-                }));
-            }
-            Some(_) | None => {
-                queue.dropped += 1;
-                self.counters.dropped_output_full += 1;
-            }
-        }
-    }
-}
-
-/// Among what is ready, in the order of publishing.
-fn put_in_order(queue: &mut Queue, entry: Entry) {
-    let place = (entry.order, entry.held.place.get().key);
-    let at = queue.ready.partition_point(|other| (other.order, other.held.place.get().key) <= place);
-    queue.ready.insert(at, entry);
 }

@@ -7,4 +7,5 @@
 mod disk;
 mod property;
 mod rules;
+mod shares;
 mod world;
