@@ -720,3 +720,47 @@ fn a_flush_that_fails_after_its_commit_is_not_repeated() {
     }
     assert!(failed > 3, "{failed}");
 }
+
+#[test]
+fn long_topics_share_one_series_and_what_a_start_loads_stays_small() {
+    let disk = SimDisk::new(22);
+    let mut store = open(&disk, Rules::default());
+    let mut model = Model { readings: Vec::new(), sequence: 0 };
+    for n in 0..300 {
+        let topic = format!("s/{n}/{}", "x".repeat(if n % 2 == 0 { 60_000 } else { 900 }));
+        model.push(&mut store, Kept { time: NOW + n, topic, payload: b"1".to_vec() });
+    }
+    model.check(&store);
+    store.flush(Some(NOW), &flush_to(model.sequence - 1)).unwrap();
+    store.close().unwrap();
+    let mut store = open(&disk, Rules::default());
+    model.check(&store);
+    let loaded: usize = store.series().filter_map(|(_, s)| s.origin.as_ref()).map(Origin::bytes).sum();
+    assert!(loaded < 200_000, "{loaded}");
+    assert_eq!(store.series().count(), 151);
+    // What is known goes where it was.
+    let topic = format!("s/1/{}", "x".repeat(900));
+    model.push(&mut store, Kept { time: NOW + 1000, topic: topic.clone(), payload: b"2".to_vec() });
+    assert_eq!(store.series().count(), 151);
+    let one = Query { topic: Some(topic.into()), ..everything() };
+    assert_eq!(query(&store, &one).items.len(), 2);
+}
+
+#[test]
+fn the_three_newest_damaged_files_are_kept() {
+    let disk = SimDisk::new(23);
+    for _ in 0..5 {
+        let (store, _) = SeriesStore::open(disk.disk(), options(Rules::default())).unwrap();
+        store.close().unwrap();
+        let file = disk.disk().open("series.redb", false).unwrap().unwrap();
+        file.write(0, &[0x55; 4096]).unwrap();
+        file.sync_data().unwrap();
+    }
+    let (_store, found) = SeriesStore::open(disk.disk(), options(Rules::default())).unwrap();
+    assert_eq!(found.damage.len(), 1);
+    let mut names = disk.disk().list().unwrap();
+    names.retain(|name| name.starts_with("series.redb."));
+    names.sort();
+    let kept: Vec<_> = (3..=5).map(|n| format!("series.redb.damaged-{n}")).collect();
+    assert_eq!(names, kept);
+}

@@ -108,7 +108,7 @@ pub const FAMILIES: &[Family] = &[
     Family("gatewayd_series_written_bytes_total", Counter, &[], "Bytes handed to the disk for them"),
     Family("gatewayd_series_syncs_total", Counter, &[], "Syncs asked of the disk for them"),
     Family("gatewayd_series_expired_readings_total", Counter, &[], "Readings that retention ended"),
-    Family("gatewayd_series_shared_readings_total", Counter, &[], "Readings that share a series because their collection has too many"),
+    Family("gatewayd_series_shared_readings_total", Counter, &[], "Readings that share a series because their collection has too many, or their topic is long"),
     Family("process_resident_memory_bytes", Gauge, &[], "Resident memory"),
     Family("process_cpu_seconds_total", Counter, &[], "Processor time"),
     Family("process_open_fds", Gauge, &[], "Open file descriptors"),

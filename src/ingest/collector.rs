@@ -16,6 +16,8 @@ const EXAMPLES_MAX: usize = 16;
 const EXAMPLE_BYTES: usize = 256;
 /// Topics whose tags are remembered.
 const TOPICS_MAX: usize = 4096;
+/// Bytes of these topics and their tags.
+const TOPICS_BYTES_MAX: usize = 1 << 20;
 
 /// A message that a collection took.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,19 +56,26 @@ pub struct Lane {
 pub struct Collector {
     routes: Vec<Route>,
     origins: BTreeMap<(Arc<str>, Box<str>), Origin>,
+    /// Bytes of the origins.
+    origins_bytes: usize,
     lanes: BTreeMap<Box<str>, Lane>,
 }
 
 impl Collector {
     #[must_use]
     pub const fn new(routes: Vec<Route>) -> Self {
-        Self { routes, origins: BTreeMap::new(), lanes: BTreeMap::new() }
+        Self { routes, origins: BTreeMap::new(), origins_bytes: 0, lanes: BTreeMap::new() }
     }
 
     /// New routes: what a topic is tagged with is decided anew.
     pub fn set_routes(&mut self, routes: Vec<Route>) {
         self.routes = routes;
+        self.forget_origins();
+    }
+
+    fn forget_origins(&mut self) {
         self.origins.clear();
+        self.origins_bytes = 0;
     }
 
     /// Makes a reading of a message and gives it to the store.
@@ -90,9 +99,13 @@ impl Collector {
             return origin.clone();
         }
         let origin = origin_of(&self.routes, collection, topic);
-        if self.origins.len() >= TOPICS_MAX {
-            self.origins.clear();
+        if origin.is_long() {
+            return origin;
         }
+        if self.origins.len() >= TOPICS_MAX || self.origins_bytes + origin.bytes() > TOPICS_BYTES_MAX {
+            self.forget_origins();
+        }
+        self.origins_bytes += origin.bytes();
         self.origins.insert(key, origin.clone());
         origin
     }
@@ -150,6 +163,27 @@ pub fn fault(payload: &[u8]) -> Option<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn topics_are_remembered_within_bounds() {
+        let mut collector = Collector::new(Vec::new());
+        let collection: Arc<str> = "readings".into();
+        let mut most = 0;
+        for n in 0..3000 {
+            for len in [10, 1000, 60_000] {
+                let topic = format!("{n:06}{}", "x".repeat(len));
+                assert_eq!(*collector.origin(&collection, &topic).topic, *topic);
+                if n % 7 != 0 {
+                    continue;
+                }
+                let bytes: usize = collector.origins.values().map(Origin::bytes).sum();
+                assert_eq!(bytes, collector.origins_bytes);
+                most = most.max(bytes);
+                assert!(collector.origins.len() <= TOPICS_MAX);
+            }
+        }
+        assert!((TOPICS_BYTES_MAX / 2..=TOPICS_BYTES_MAX).contains(&most), "{most}");
+    }
 
     #[test]
     fn what_looks_like_a_document_and_is_none_is_kept_as_an_example() {

@@ -26,6 +26,9 @@ use crate::store::{Disk, StoreError};
 /// redb's smallest file; it doubles from there.
 const FILE_BYTES_MIN: u64 = 17 << 20;
 
+/// Damaged files that are kept beside the one in use.
+const SET_ASIDE_MAX: usize = 3;
+
 /// What holds for one collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
@@ -93,7 +96,7 @@ pub struct FlushTo {
 pub struct SeriesCounters {
     pub flushes: u64,
     pub readings: u64,
-    /// Readings that went to a shared series because the collection has too many.
+    /// Readings that went to a shared series: the collection has too many, or the topic is long.
     pub shared: u64,
     pub chunks_damaged: u64,
     /// Readings that age or the bytes of a collection ended.
@@ -521,7 +524,7 @@ impl SeriesStore {
         let cap = self.options.bytes_max.max(FILE_BYTES_MIN);
         let file = SeriesFile::open(&self.disk, cap, self.options.reserve_free, &self.disk_counters)?;
         let mut found = Vec::new();
-        let mut extents = Vec::new();
+        let mut extents = BTreeMap::new();
         let mut watermarks = BTreeMap::new();
         let mut starts = Vec::new();
         match file.marker()? {
@@ -559,7 +562,7 @@ impl SeriesStore {
             }
         }
         for (id, _) in self.registry.iter().map(|(id, series)| (id, series.extent)).collect::<Vec<_>>() {
-            let kept = extents.iter().find(|(of, _)| *of == id).map(|(_, extent)| *extent);
+            let kept = extents.get(&id).copied();
             if let Some(extent) = self.registry.extent_mut(id) {
                 *extent = kept.unwrap_or_default();
             }
@@ -573,10 +576,19 @@ impl SeriesStore {
         Ok(watermarks)
     }
 
+    /// A free name to set the file aside under. Removes what was set aside long ago.
     fn set_aside_name(&self) -> Result<String, StoreError> {
         let names = self.disk.list()?;
-        let free = (1..).map(|n| format!("{FILE}.damaged-{n}")).find(|name| !names.contains(name));
-        free.ok_or_else(|| StoreError::Io("no name is free".into()))
+        let prefix = format!("{FILE}.damaged-");
+        let mut numbers: Vec<u64> =
+            names.iter().filter_map(|found| found.strip_prefix(&prefix)?.parse().ok()).collect();
+        numbers.sort_unstable();
+        let next = numbers.last().map_or(1, |last| last.saturating_add(1));
+        let surplus = (numbers.len() + 1).saturating_sub(SET_ASIDE_MAX);
+        for number in numbers.iter().take(surplus) {
+            self.disk.remove(&format!("{prefix}{number}"))?;
+        }
+        Ok(format!("{prefix}{next}"))
     }
 }
 
