@@ -36,6 +36,7 @@ impl GatewayPolicy {
                 keep_alive_max_s: u16::try_from(config.limits.keep_alive_max.as_secs()).unwrap_or(u16::MAX),
                 // A PUBLISH is its payload, a topic, an identifier and a fixed header of at most 5 bytes.
                 packet_bytes_max: message_bytes_max.saturating_add(limits::TOPIC_BYTES_MAX + 2 + 2 + 5),
+                message_bytes_max,
             },
             memory_max: config.limits.memory_max,
             id,

@@ -58,6 +58,12 @@ const NO_ROOM_FOR_WILL: Refusal = Refusal {
     text: "there is no room for the will",
 };
 
+const WILL_TOO_LARGE: Refusal = Refusal {
+    code: ConnectReturnCode::ServerUnavailable,
+    reason: ReasonCode::PacketTooLarge,
+    text: "the body of the will is larger than limits.message_bytes_max",
+};
+
 const TOO_MANY_SESSIONS: Refusal = Refusal {
     code: ConnectReturnCode::ServerUnavailable,
     reason: ReasonCode::ServerBusy,
@@ -99,6 +105,9 @@ impl Connection {
         }
         if let Err(refusal) = self.name_client(context, connect) {
             return self.refuse(&refusal);
+        }
+        if connect.will.is_some_and(|will| will.payload.len() > context.policy.message_bytes_max) {
+            return self.refuse(&WILL_TOO_LARGE);
         }
         let will = will(context, connect);
         if self.is_vouched_for {

@@ -37,6 +37,8 @@ pub struct ServerPolicy {
     pub keep_alive_max_s: u16,
     /// A whole packet, fixed header included, after CONNECT.
     pub packet_bytes_max: usize,
+    /// The body of a PUBLISH or of a will.
+    pub message_bytes_max: usize,
 }
 
 /// What a connection may use while it handles an input.

@@ -210,6 +210,7 @@ impl Machine {
                 inflight_max: plan.inflight_max,
                 keep_alive_max_s: 0,
                 packet_bytes_max: 1 << 20,
+                message_bytes_max: 1 << 20,
             },
             memory_max: 128 << 20,
             id: "sim".into(),
