@@ -29,9 +29,9 @@ pub const CLIENT_IDENTIFIER_BYTES_MAX: usize = 1_024;
 /// Bytes that a connection may send before it is authenticated: a CONNECT with its largest legal will excluded.
 pub const CONNECT_BYTES_MAX: usize = 256 * 1024;
 
-/// Exactly-once publishes that one session may hold without releasing them; the connection that sends more is closed,
-/// for the identifiers are state on flash.
-pub const PUBLISHER_WINDOW_MAX: usize = 2_048;
+/// Exactly-once publishes that each session may hold without releasing them. More, up to the 65 535 identifiers that
+/// there are, need room in what all sessions may keep: the identifiers are state on flash.
+pub const PUBLISHER_WINDOW_SURE: usize = 2_048;
 
 /// Publishes of QoS 1 and 2 that a client of MQTT 5 may have under way.
 pub const RECEIVE_MAXIMUM: u16 = 1_024;

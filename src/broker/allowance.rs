@@ -1,5 +1,6 @@
-//! What clients may keep here without sending messages: subscriptions and wills. It is state: in memory, and on flash
-//! as far as it is durable, where a quarter of the quota is for it. And how much the queues that reject may hold.
+//! What clients may keep here without sending messages: subscriptions, wills, and identifiers of exactly-once publishes
+//! that they do not release. It is state: in memory, and on flash as far as it is durable, where a quarter of the quota
+//! is for it. And how much the queues that reject may hold.
 //!
 //! Owns the account and the decision; what a refused client is answered is the protocol's.
 
@@ -10,7 +11,9 @@ use crate::message::Message;
 
 /// Memory of one node of the topic index, roughly.
 const NODE_BYTES: u64 = 256;
-/// The part of the quota and of memory that subscriptions and wills may take.
+/// What the identifier of an exactly-once publish takes in memory, roughly; on flash it is less.
+const IDENTIFIER_BYTES: usize = 16;
+/// The part of the quota and of memory that subscriptions, wills and identifiers may take.
 const SHARE: u64 = 4;
 
 /// What the subscriptions of a session take.
@@ -87,8 +90,36 @@ impl Broker {
     }
 
     /// A session is gone with its subscriptions.
-    pub(super) const fn drops_filters(&mut self, queue: &Queue) {
-        self.kept_bytes = self.kept_bytes.saturating_sub(queue.kept.bytes);
+    pub(super) fn drops_filters(&mut self, queue: &Queue) {
+        let window = window_bytes(queue.publisher_window.len());
+        self.kept_bytes = self.kept_bytes.saturating_sub(queue.kept.bytes + window);
+    }
+
+    /// False when the session holds so many exactly-once publishes that there is no room for `identifier` as one more.
+    #[must_use]
+    pub fn may_publish_once(&self, session: QueueIndex, identifier: u16) -> bool {
+        self.queue(session).is_none_or(|queue| {
+            queue.publisher_window.len() < limits::PUBLISHER_WINDOW_SURE
+                || queue.publisher_window.contains(&identifier)
+                || self.has_room_for(IDENTIFIER_BYTES)
+        })
+    }
+
+    /// A session has one more identifier in its publisher window, `held` with it.
+    pub(super) fn keeps_identifier(&mut self, held: usize) {
+        self.kept_bytes += window_bytes(held) - window_bytes(held.saturating_sub(1));
+    }
+
+    /// A session has one identifier less in its publisher window than the `held` before.
+    pub(super) fn drops_identifier(&mut self, held: usize) {
+        let less = window_bytes(held) - window_bytes(held.saturating_sub(1));
+        self.kept_bytes = self.kept_bytes.saturating_sub(less);
+    }
+
+    /// A session was found with its publisher window.
+    pub(super) fn keeps_window(&mut self, index: QueueIndex) {
+        let held = self.queue(index).map_or(0, |queue| queue.publisher_window.len());
+        self.kept_bytes += window_bytes(held);
     }
 
     pub(super) fn keeps_will(&mut self, will: &Message) {
@@ -103,4 +134,9 @@ impl Broker {
         let kept_max = self.policy.flash_quota_bytes.min(self.policy.memory_max) / SHARE;
         (self.kept_bytes + bytes) as u64 <= kept_max
     }
+}
+
+/// What the identifiers in a publisher window are charged: the first of them nothing.
+const fn window_bytes(held: usize) -> usize {
+    held.saturating_sub(limits::PUBLISHER_WINDOW_SURE) * IDENTIFIER_BYTES
 }

@@ -8,6 +8,7 @@ use super::loss::LossReason;
 use super::mutation::{Mutation, is_made};
 use super::queue::{Consumer, Entry, Flight, InFlight, QueueIndex, QueueKind, Releasing};
 use super::rows::WindowChange;
+use super::session::is_system;
 use super::trace::TraceStep;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::BatchNumber;
@@ -76,6 +77,31 @@ impl Broker {
             self.dispatch(now, index);
             self.share_goes_on(now, index);
         }
+    }
+
+    /// The delivery is larger than its consumer takes: it is over, as if it had been sent, and counts as lost.
+    /// [MQTT-3.1.2-25]
+    pub fn lose_too_large(&mut self, now: Now, delivery: &Delivery) {
+        let index = delivery.queue;
+        if is_system(&delivery.held.message.address) {
+            // The gateway's own figures are no traffic; a receipt among them would be lost in turn, for ever.
+            self.withdraw(now, index, delivery.tag);
+            return;
+        }
+        if delivery.tag == 0 {
+            let entry = Entry::new(Rc::clone(&delivery.held), Assurance::AtMostOnce);
+            self.lose(now, index, &entry, LossReason::PacketTooLarge);
+            return;
+        }
+        let Some(queue) = self.queue_mut(index) else { return };
+        let Some(position) = queue.in_flight.iter().position(|f| u64::from(f.tag) == delivery.tag) else {
+            return;
+        };
+        let Some(InFlight { entry, .. }) = queue.in_flight.remove(position) else { return };
+        queue.discharge(&entry);
+        queue.in_flight_bytes -= entry.charge();
+        self.lose(now, index, &entry, LossReason::PacketTooLarge);
+        self.dispatch(now, index);
     }
 
     /// The consumer's output is full, or has room again.

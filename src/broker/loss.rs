@@ -30,10 +30,12 @@ pub enum LossReason {
     Expired,
     /// It was handed out and came back too often.
     DeliveryLimit,
+    /// It was larger than its client takes.
+    PacketTooLarge,
 }
 
 impl LossReason {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::QueueBound,
         Self::FlashQuota,
         Self::MemoryBound,
@@ -41,6 +43,7 @@ impl LossReason {
         Self::Damage,
         Self::Expired,
         Self::DeliveryLimit,
+        Self::PacketTooLarge,
     ];
 
     /// The name in `status`, metrics and receipts.
@@ -54,6 +57,7 @@ impl LossReason {
             Self::Damage => "damage",
             Self::Expired => "expired",
             Self::DeliveryLimit => "delivery_limit",
+            Self::PacketTooLarge => "packet_too_large",
         }
     }
 
@@ -66,6 +70,7 @@ impl LossReason {
             Self::Damage => 4,
             Self::Expired => 5,
             Self::DeliveryLimit => 6,
+            Self::PacketTooLarge => 7,
         }
     }
 }

@@ -16,7 +16,6 @@ use super::shares::Match;
 use super::trace::TraceStep;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::ConnectionId;
-use crate::limits;
 use crate::message::{Assurance, Message, is_reserved};
 use crate::time::{Mono, Now};
 
@@ -108,13 +107,15 @@ impl Broker {
         publish: Publish<'_>,
     ) -> Routed {
         let Some(queue) = self.queue_mut(session) else { return Routed::nowhere() };
-        if !queue.publisher_window.insert(identifier) {
+        let known = !queue.publisher_window.insert(identifier);
+        if known {
             let gate = if queue.durable { Gate::Batch(queue.window_batch) } else { Gate::Open };
             // Who wanted it was told the first time.
             return Routed { gate, queues: 1, ..Routed::nowhere() };
         }
-        let (id, durable) = (queue.id, queue.durable);
+        let (id, durable, held) = (queue.id, queue.durable, queue.publisher_window.len());
         queue.window_dirty.set(durable);
+        self.keeps_identifier(held);
         let mut routed = self.publish(now, publish);
         if durable {
             let change = WindowChange::Published(id, identifier);
@@ -131,13 +132,18 @@ impl Broker {
     /// An identifier that is not known is answered all the same, and told by false. [MQTT-4.3.3-2]
     pub fn release_publish(&mut self, now: Now, session: QueueIndex, identifier: u16) -> (Gate, bool) {
         let Some(queue) = self.queue_mut(session) else { return (Gate::Open, false) };
+        let held = queue.publisher_window.len();
         let known = queue.publisher_window.remove(&identifier);
-        if !queue.durable {
+        let (id, durable, gate) = (queue.id, queue.durable, Gate::Batch(queue.window_batch));
+        queue.window_dirty.set(queue.window_dirty.get() || durable && known);
+        if known {
+            self.drops_identifier(held);
+        }
+        if !durable {
             return (Gate::Open, known);
         }
         if known {
-            queue.window_dirty.set(true);
-            let change = WindowChange::PublishReleased(queue.id, identifier);
+            let change = WindowChange::PublishReleased(id, identifier);
             let batch = self.ledger.window(now.mono, change, Urgency::Now);
             if let Some(queue) = self.queue_mut(session) {
                 queue.window_batch = batch;
@@ -149,16 +155,7 @@ impl Broker {
             return (Gate::Batch(batch), true);
         }
         // A repeat: the release itself may still be on its way to flash.
-        (Gate::Batch(queue.window_batch), false)
-    }
-
-    /// False when the session holds so many exactly-once publishes that `identifier` may not be one more.
-    #[must_use]
-    pub fn may_publish_once(&self, session: QueueIndex, identifier: u16) -> bool {
-        self.queue(session).is_none_or(|queue| {
-            queue.publisher_window.len() < limits::PUBLISHER_WINDOW_MAX
-                || queue.publisher_window.contains(&identifier)
-        })
+        (gate, false)
     }
 
     pub(super) fn publish_message(

@@ -163,7 +163,7 @@ pub(super) struct Entry {
     /// The shared subscription that brought it, which has other members; 0 for none.
     pub share: u32,
     /// Its place among the messages of a queue, which it keeps when it comes back; in a session's the number of the
-    /// publish that brought it.
+    /// publish that brought it. Of a value that is replayed: which subscription asked for it.
     pub order: u64,
     /// When it is worth nothing any more, or when it is due in a queue that delays. The end of time: never.
     pub expires_at: Mono,

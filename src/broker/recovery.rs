@@ -457,6 +457,7 @@ impl Recovered {
                 cold.may_be_sent(queue.sent_up_to);
             }
             tag_entries(queue, &tagged);
+            broker.keeps_window(index);
         }
     }
 }

@@ -466,16 +466,23 @@ impl Broker {
         let lasts = |held: &&Rc<Held>| self.retained.expires_at(&held.message.address) > now.mono;
         let found: Vec<_> = self.retained.matching(filter).filter(lasts).map(Rc::clone).collect();
         let replayed: BTreeSet<_> = found.iter().map(Rc::as_ptr).collect();
-        self.drop_replays(now, index, |entry| replayed.contains(&Rc::as_ptr(&entry.held)));
+        // What another subscription asked for stays. [MQTT-3.8.4-8] What a start found says no more who asked for it.
+        let order = replay_order(filter);
+        self.drop_replays(now, index, |entry| {
+            (entry.order == order || entry.order == 0) && replayed.contains(&Rc::as_ptr(&entry.held))
+        });
         let Some(queue) = self.queue(index) else { return };
         let (id, durable) = (queue.id, queue.durable);
-        let twins = queue.held_among(&replayed);
+        let mut twins = queue.held_among(&replayed);
+        let owed = queue.replay.iter().filter(|entry| entry.is_durable(durable));
+        twins.extend(owed.map(|entry| Rc::as_ptr(&entry.held)).filter(|held| replayed.contains(held)));
         for held in found {
             let assurance = held.message.assurance.min(options.assurance_max);
             self.counters.queued += u64::from(assurance != Assurance::AtMostOnce);
             let expires_at = self.retained.expires_at(&held.message.address);
             let identifier = options.identifier;
-            let mut entry = Entry { retained: true, identifier, expires_at, ..Entry::new(held, assurance) };
+            let retained = true;
+            let mut entry = Entry { retained, identifier, order, expires_at, ..Entry::new(held, assurance) };
             if durable && assurance != Assurance::AtMostOnce {
                 let flags = assurance.code() | TAKER_RETAIN;
                 let joined = self.ledger.join_taker(now.mono, &entry.held, id, flags);
@@ -512,6 +519,12 @@ impl Broker {
             }
         }
     }
+}
+
+/// What tells the replayed values of one subscription from those of another: FNV-1a of the filter, never 0.
+fn replay_order(filter: &str) -> u64 {
+    let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    filter.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, hash).max(1)
 }
 
 /// A filter that can only match the gateway's own figures.

@@ -56,7 +56,7 @@ use crate::broker::{Broker, Event, RecoverySummary};
 use crate::ids::{BatchNumber, ConnectionId};
 use crate::limits;
 use crate::mqtt::connection::End as MqttEnd;
-use crate::mqtt::delivering::Delivering;
+use crate::mqtt::delivering::{Delivered, Delivering};
 use crate::output::OutputBuffer;
 use crate::store::Salvaged;
 use crate::store::batch::{Batch, Persisted};
@@ -555,10 +555,10 @@ impl Gateway {
             return;
         }
         let properties = interop::mqtt5_properties;
-        if !connection.deliver(delivery, Delivering { now, broker: &self.broker, properties }) {
-            // Another protocol's address that is no topic name, or more than the client takes.
-            self.withdraw(now, delivery);
-            return;
+        match connection.deliver(delivery, Delivering { now, broker: &self.broker, properties }) {
+            Delivered::Sent => {}
+            Delivered::NoTopic => return self.withdraw(now, delivery),
+            Delivered::TooLarge => return self.broker.lose_too_large(now, delivery),
         }
         self.tally.sent_mqtt += 1;
         self.trace_delivered(now, delivery);

@@ -290,6 +290,7 @@ fn key_of(reason: &str) -> &'static str {
         "memory_bound" => "limits.memory_max",
         "session_expired" => "limits.session_expiry_max",
         "expired" => "the message's time to live",
+        "packet_too_large" => "none: the client's Maximum Packet Size",
         "delivery_limit" => "the queue's x-delivery-limit",
         "dead_lettered" => "the queue's x-dead-letter-exchange",
         "output_full" => "none: the client reads too slowly",

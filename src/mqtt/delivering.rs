@@ -24,19 +24,29 @@ pub struct Delivering<'a> {
     pub properties: fn(&Message) -> Cow<'_, [u8]>,
 }
 
+/// What became of a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivered {
+    /// It is in the output, or its connection has ended and the session keeps it.
+    Sent,
+    /// Another protocol's address that is no topic name.
+    NoTopic,
+    /// More than the client's Maximum Packet Size. [MQTT-3.1.2-25]
+    TooLarge,
+}
+
 /// What an alias adds to a packet: the property, and a byte more of the properties' and of the packet's length.
 const ALIAS_BYTES_MAX: usize = 5;
 
 impl Connection {
-    /// A delivery leaves for the output. False when it cannot: its address is no topic name, or it is larger than the
-    /// client takes. [MQTT-3.1.2-25]
-    pub fn deliver(&mut self, delivery: &Delivery, with: Delivering<'_>) -> bool {
+    /// A delivery leaves for the output, if it can.
+    pub fn deliver(&mut self, delivery: &Delivery, with: Delivering<'_>) -> Delivered {
         if matches!(self.state, State::Ended) {
             // It was on its way when the connection ended: the session keeps it, if there is one.
-            return true;
+            return Delivered::Sent;
         }
         let message = &delivery.held.message;
-        let Ok(topic) = TopicName::parse(&message.address) else { return false };
+        let Ok(topic) = TopicName::parse(&message.address) else { return Delivered::NoTopic };
         let qos = quality_of_service(delivery.assurance);
         let packet_identifier = u16::try_from(delivery.tag).ok().and_then(PacketIdentifier::new);
         let publish = Publish {
@@ -52,12 +62,12 @@ impl Connection {
             return self.deliver5(delivery, publish, with);
         }
         self.put(delivery, &publish);
-        true
+        Delivered::Sent
     }
 
-    fn deliver5(&mut self, delivery: &Delivery, publish: Publish<'_>, with: Delivering<'_>) -> bool {
+    fn deliver5(&mut self, delivery: &Delivery, publish: Publish<'_>, with: Delivering<'_>) -> Delivered {
         let message = &delivery.held.message;
-        let Some(version5) = &mut self.version5 else { return false };
+        let Some(version5) = &mut self.version5 else { return Delivered::NoTopic };
         let mut list = PropertyList::new();
         if !message.properties.is_empty() {
             list = PropertyList::from_encoded((with.properties)(message).into_owned());
@@ -95,13 +105,13 @@ impl Connection {
             ..publish
         };
         if publish_bytes(&publish) > version5.packet_bytes_max {
-            return false;
+            return Delivered::TooLarge;
         }
         if let Some((alias, false)) = alias {
             version5.alias_told(topic.as_str(), alias);
         }
         self.put(delivery, &publish);
-        true
+        Delivered::Sent
     }
 
     fn put(&mut self, delivery: &Delivery, publish: &Publish<'_>) {

@@ -12,7 +12,7 @@ use crate::message::{PROPERTIES_MQTT5, is_reserved};
 
 const NEVER_RELEASED: ProtocolError = ProtocolError {
     fault: Fault::QuotaExceeded,
-    detail: "too many publishes of QoS 2 without PUBREL",
+    detail: "no room for more publishes of QoS 2 without PUBREL",
     rule: "section 4.3.3",
 };
 
@@ -22,9 +22,18 @@ const NOTHING_IS_RETAINED: ProtocolError = ProtocolError {
     rule: "MQTT-3.2.2-14",
 };
 
+const BODY_TOO_LARGE: ProtocolError = ProtocolError {
+    fault: Fault::PacketTooLarge,
+    detail: "the body is larger than limits.message_bytes_max",
+    rule: "MQTT-3.2.2-15",
+};
+
 impl Connection {
     pub(super) fn handle_publish(&mut self, context: &mut Context<'_>, publish: &codec::Publish<'_>) -> Next {
         let Some(queue) = self.queue else { return Next::Continue };
+        if publish.payload.len() > context.policy.message_bytes_max {
+            return Next::End(End::Protocol(BODY_TOO_LARGE));
+        }
         let mut message = Publish {
             address: publish.topic.as_str(),
             body: publish.payload,

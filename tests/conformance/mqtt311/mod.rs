@@ -3,6 +3,7 @@
 mod connect;
 mod cves;
 mod format;
+mod limits;
 mod operation;
 mod publish;
 mod subscribe;
@@ -12,9 +13,10 @@ use std::collections::BTreeSet;
 
 const STATEMENTS: &str = include_str!("../mqtt311_statements.txt");
 const EXEMPT: &str = include_str!("../exempt.txt");
-const TESTS: [&str; 5] = [
+const TESTS: [&str; 6] = [
     include_str!("connect.rs"),
     include_str!("format.rs"),
+    include_str!("limits.rs"),
     include_str!("operation.rs"),
     include_str!("publish.rs"),
     include_str!("subscribe.rs"),
