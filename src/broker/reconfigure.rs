@@ -1,5 +1,7 @@
 //! New bounds for a broker that runs.
 
+use std::time::Duration;
+
 use super::queue::QueueKind;
 use super::{Broker, Overflow, Policy, QueueIndex, WillNumber};
 use crate::time::Now;
@@ -10,6 +12,10 @@ impl Broker {
     pub fn set_policy(&mut self, now: Now, policy: Policy) {
         if policy.flash_bytes_per_day != self.policy.flash_bytes_per_day {
             self.ledger.set_budget(now.mono, policy.flash_bytes_per_day);
+        }
+        if policy.session_expiry_max != self.policy.session_expiry_max {
+            // Those that are away may be over now.
+            self.expire_in(now.mono, Duration::ZERO);
         }
         self.policy = Policy {
             flash_quota_bytes: self.policy.flash_quota_bytes,
