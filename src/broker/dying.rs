@@ -1,6 +1,7 @@
 //! Dying and coming due: messages that expire, are refused or overflow go to the dead-letter exchange; messages that
 //! were held back are routed when it is time. Both add takers in the batch in which they leave their queue.
 
+use std::cmp::Reverse;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use super::held::Held;
 use super::loss::LossReason;
 #[cfg(feature = "mutations")]
 use super::mutation::{Mutation, is_made};
-use super::queue::{Entry, NEVER, QueueIndex};
+use super::queue::{Entry, NEVER, Queue, QueueIndex, QueueKind};
 use super::trace::TraceStep;
+use crate::ids::RowKey;
 use crate::message::{Death, DeathReason, Message};
 use crate::time::{Mono, Now};
 
@@ -27,13 +29,25 @@ const EXPIRED_MAX: usize = 1000;
 /// would multiply them without end.
 const DYING_AGAIN_MAX: u32 = 1000;
 
+/// Timers that mean nothing any more, beside as many as there are queues.
+const TIMERS_STALE_MAX: usize = 64;
+
 /// A message on its way from the queue in which it died.
 #[derive(Debug)]
 pub(super) struct Dead {
     message: Message,
     exchange: Box<str>,
+    from: Origin,
     /// Queues that it must not reach again: it would go in circles for ever.
     avoid: Vec<Box<str>>,
+}
+
+/// Where a message was before it is routed once more, for the receipt if nobody takes it.
+#[derive(Debug)]
+struct Origin {
+    queue: Box<str>,
+    /// Its row there; 0 when it had none.
+    key: RowKey,
 }
 
 impl Broker {
@@ -52,11 +66,18 @@ impl Broker {
         }
     }
 
-    /// A newcomer that the queue refuses goes to the dead-letter exchange without having been in the queue.
-    pub(super) fn die_unheld(&mut self, now: Now, index: QueueIndex, entry: &Entry, reason: DeathReason) {
-        if self.dead_letter(now, index, entry, reason) {
-            self.counters.dead_lettered += 1;
-        }
+    /// A newcomer that the queue refuses goes to the dead-letter exchange without having been in the queue. False when
+    /// it does not.
+    pub(super) fn die_unheld(
+        &mut self,
+        now: Now,
+        index: QueueIndex,
+        entry: &Entry,
+        reason: DeathReason,
+    ) -> bool {
+        let goes = self.dead_letter(now, index, entry, reason);
+        self.counters.dead_lettered += u64::from(goes);
+        goes
     }
 
     /// False when the queue has no dead-letter exchange.
@@ -82,6 +103,7 @@ impl Broker {
             addresses,
             time_to_live_ms: message.time_to_live_ms.take(),
         });
+        let from = Origin { queue: queue.name.clone(), key: entry.held.place.get().key };
         // As RabbitMQ has it: the way back to a queue is a circle when nobody rejected the message since it died there.
         let since_rejected =
             annotations.deaths.iter().take_while(|death| death.reason != DeathReason::Rejected);
@@ -97,7 +119,7 @@ impl Broker {
         if let Some(address) = target.address {
             message.address = address;
         }
-        self.dead.push_back(Dead { message, exchange: target.exchange, avoid });
+        self.dead.push_back(Dead { message, exchange: target.exchange, from, avoid });
         true
     }
 
@@ -116,13 +138,13 @@ impl Broker {
 
     fn route_dead(&mut self, now: Now) {
         while let Some(dead) = self.dead.pop_front() {
+            let Dead { mut message, from, avoid, .. } = dead;
             let Some(exchange) = self.exchanges.find(&dead.exchange) else {
-                self.counters.unrouted += 1;
+                self.lose_unrouted(now, &Held::new(message, &self.memory), &from);
                 continue;
             };
-            let mut message = dead.message;
             message.exchange = self.exchange_of(exchange);
-            self.route_past(now, exchange, message, &dead.avoid);
+            self.route_past(now, exchange, message, &from, &avoid);
         }
     }
 
@@ -158,7 +180,9 @@ impl Broker {
         if let Some(annotations) = &mut message.annotations {
             annotations.delay_ms = None;
         }
-        self.route_past(now, exchange, message, &[]);
+        let Some(queue) = self.queue(index) else { return };
+        let from = Origin { queue: queue.name.clone(), key: entry.held.place.get().key };
+        self.route_past(now, exchange, message, &from, &[]);
         let durable = self.queue(index).is_some_and(|queue| entry.is_durable(queue.durable));
         if durable {
             // Nobody has acknowledged it: the copies that were made of it are no further than the open batch.
@@ -167,12 +191,49 @@ impl Broker {
         }
     }
 
-    /// Routes a message that no publisher waits for.
-    fn route_past(&mut self, now: Now, exchange: super::ExchangeIndex, message: Message, avoid: &[Box<str>]) {
+    /// Routes a message that no publisher waits for: whoever refuses it loses it, and so does its origin if nobody
+    /// wants it.
+    fn route_past(
+        &mut self,
+        now: Now,
+        exchange: super::ExchangeIndex,
+        message: Message,
+        from: &Origin,
+        avoid: &[Box<str>],
+    ) {
         let held = Held::new(message, &self.memory);
         let also: Vec<_> = held.message.annotations.as_ref().map(|a| a.also.clone()).unwrap_or_default();
-        self.route_held(now, exchange, &held, &also, avoid);
+        self.passing = Some(from.key);
+        let (queues, ..) = self.route_held(now, exchange, &held, &also, avoid);
+        self.passing = None;
+        if queues == 0 {
+            self.lose_unrouted(now, &held, from);
+        }
         self.ledger.want_soon(now.mono);
+    }
+
+    /// No queue wants a message that was in one before.
+    fn lose_unrouted(&mut self, now: Now, held: &Held, from: &Origin) {
+        let reason = LossReason::Unrouted;
+        self.counters.unrouted += 1;
+        self.counters.lost += 1;
+        self.traces.step(now, TraceStep::Dropped, held, (&from.queue, reason.name()));
+        let from_queue = (&*from.queue, Some(QueueKind::Named));
+        for record in self.losses.add(from_queue, reason, &held.message, from.key) {
+            self.ledger.touch_soon(now.mono, record);
+        }
+    }
+
+    /// A full queue has refused a message; if no publisher can be told, it is lost.
+    pub(super) fn lose_refused(&mut self, now: Now, index: QueueIndex, held: &Held) {
+        let Some(key) = self.passing else { return };
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        queue.dropped += 1;
+        self.counters.lost += 1;
+        let (queue, reason) = ((&*queue.name, Some(queue.kind)), LossReason::QueueBound);
+        for record in self.losses.add(queue, reason, &held.message, key) {
+            self.ledger.touch_soon(now.mono, record);
+        }
     }
 
     /// Sees to it that the queue is looked at when something in it comes due.
@@ -191,12 +252,26 @@ impl Broker {
         }
         let at = at.max(now) + PRECISION;
         named.timer = Some(at);
-        self.timers.push(std::cmp::Reverse((at, index)));
+        self.wake_for(at, index);
+    }
+
+    /// Sets a timer. Those that earlier ones replaced stay behind, until they are most of them.
+    fn wake_for(&mut self, at: Mono, index: QueueIndex) {
+        self.timers.push(Reverse((at, index)));
+        if self.timers.len() <= 2 * self.queues.len() + TIMERS_STALE_MAX {
+            return;
+        }
+        let timers_of = |(queue, at): (&Option<Queue>, u32)| {
+            let queue = queue.as_ref();
+            let timers = [queue.and_then(|q| q.look_at), queue.and_then(|q| q.named()?.timer)];
+            timers.into_iter().flatten().map(move |time| Reverse((time, QueueIndex(at))))
+        };
+        self.timers = self.queues.iter().zip(0u32..).flat_map(timers_of).collect();
     }
 
     /// When a queue is to be looked at next.
     pub(super) fn next_timer(&self) -> Option<Mono> {
-        self.timers.peek().map(|std::cmp::Reverse((at, _))| *at)
+        self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Sees to it that a session is looked over once a message that waits for it has expired.
@@ -205,7 +280,7 @@ impl Broker {
         let at = expires_at.max(now) + SESSION_PRECISION;
         if queue.look_at.is_none_or(|look_at| at < look_at) {
             queue.look_at = Some(at);
-            self.timers.push(std::cmp::Reverse((at, index)));
+            self.wake_for(at, index);
         }
     }
 
@@ -238,7 +313,7 @@ impl Broker {
     /// Looks at the queues in which something may have come due.
     pub(super) fn look_at_queues(&mut self, now: Now) {
         while self.next_timer().is_some_and(|at| at <= now.mono)
-            && let Some(std::cmp::Reverse((at, index))) = self.timers.pop()
+            && let Some(Reverse((at, index))) = self.timers.pop()
         {
             if self.queue(index).is_some_and(|queue| queue.look_at == Some(at)) {
                 self.expire_entries(now, index);

@@ -32,10 +32,12 @@ pub enum LossReason {
     DeliveryLimit,
     /// It was larger than its client takes.
     PacketTooLarge,
+    /// It was delayed or dead, and no queue wanted it where it went then.
+    Unrouted,
 }
 
 impl LossReason {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::QueueBound,
         Self::FlashQuota,
         Self::MemoryBound,
@@ -44,6 +46,7 @@ impl LossReason {
         Self::Expired,
         Self::DeliveryLimit,
         Self::PacketTooLarge,
+        Self::Unrouted,
     ];
 
     /// The name in `status`, metrics and receipts.
@@ -58,6 +61,7 @@ impl LossReason {
             Self::Expired => "expired",
             Self::DeliveryLimit => "delivery_limit",
             Self::PacketTooLarge => "packet_too_large",
+            Self::Unrouted => "unrouted",
         }
     }
 
@@ -71,6 +75,7 @@ impl LossReason {
             Self::Expired => 5,
             Self::DeliveryLimit => 6,
             Self::PacketTooLarge => 7,
+            Self::Unrouted => 8,
         }
     }
 }

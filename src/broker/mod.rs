@@ -89,7 +89,7 @@ pub use trace::{Publisher, TraceExample, TraceStep, Traced, WATCHED_FOR, Watch};
 pub use will::{Will, WillNumber};
 
 use crate::collections::{self, Map};
-use crate::ids::{BatchNumber, ChunkNumber, ConnectionId, QueueId};
+use crate::ids::{BatchNumber, ChunkNumber, ConnectionId, QueueId, RowKey};
 use crate::store::batch::{Batch, Persisted};
 use crate::time::{Mono, Now};
 
@@ -179,6 +179,8 @@ pub struct Broker {
     dead: VecDeque<dying::Dead>,
     /// While they are routed: how many more may die again.
     dying_again: Option<u32>,
+    /// A message is being routed that no publisher waits for, and this was its row.
+    passing: Option<RowKey>,
     /// When named queues are to be looked at.
     timers: BinaryHeap<Reverse<(Mono, QueueIndex)>>,
     durable: BTreeMap<QueueId, QueueIndex>,
@@ -246,6 +248,7 @@ impl Broker {
             next_delivery: 0,
             dead: VecDeque::new(),
             dying_again: None,
+            passing: None,
             timers: BinaryHeap::new(),
             durable: BTreeMap::new(),
             ended: BTreeMap::new(),

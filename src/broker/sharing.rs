@@ -342,8 +342,8 @@ impl Broker {
                 self.counters.refused += 1;
                 let dead = named.settings().overflow == Some(super::ReadyOverflow::RejectDeadLetter);
                 self.trace(now, TraceStep::Refused, index, held, "");
-                if dead {
-                    self.die_unheld(now, index, &entry, DeathReason::QueueFull);
+                if !(dead && self.die_unheld(now, index, &entry, DeathReason::QueueFull)) {
+                    self.lose_refused(now, index, held);
                 }
                 return Some(Offered::Refused);
             }

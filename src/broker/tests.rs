@@ -407,3 +407,44 @@ fn dead_letters_do_not_multiply_without_end() {
     assert!(counters.dead_lettered <= 2_000, "{counters:?}");
     assert!(broker.loss_receipts().any(|receipt| receipt.messages > 0));
 }
+
+#[test]
+fn timers_that_earlier_ones_replaced_do_not_pile_up() {
+    let mut broker = broker();
+    let queue = declare(&mut broker, "q", QueueSettings::default(), false);
+    let publish = |broker: &mut Broker, exchange, address: &str, n: u64| {
+        let time_to_live_ms = Some(1_000_000_000 - n);
+        let message = Message { time_to_live_ms, ..message(address, "x", Assurance::AtLeastOnce) };
+        broker.publish_to(now(1), exchange, message, &[], None);
+    };
+    for n in 0..10_000 {
+        publish(&mut broker, ExchangeIndex::DEFAULT, "q", n);
+        drain(&mut broker, 1, queue);
+    }
+    assert!(broker.timers.len() < 100, "{} timers of a queue that is empty", broker.timers.len());
+    let opened = broker.open_session(now(2), "s", SessionTerms::clean(false), ME).expect("room");
+    let options = SubscribeOptions::new(Assurance::AtLeastOnce);
+    broker.subscribe(now(2), opened.queue, "t", options, Replay::Never);
+    for n in 0..10_000 {
+        publish(&mut broker, ExchangeIndex::SHARED, "t", n);
+    }
+    assert!(broker.timers.len() < 100, "{} timers with those of a session", broker.timers.len());
+    // The one that counts is still there.
+    broker.handle_timeout(now(1_000_005_000));
+    broker.handle_timeout(now(1_000_010_000));
+    assert_eq!(broker.status().queued, 0);
+}
+
+#[test]
+fn a_shorter_session_expiry_holds_for_those_that_are_away_when_it_is_set() {
+    let mut broker = broker();
+    for (name, from) in [("long", 0), ("short", 1_000)] {
+        let opened = broker.open_session(now(from), name, SessionTerms::clean(false), ME).expect("room");
+        broker.detach(now(from), opened.queue, ME);
+    }
+    assert_eq!(broker.poll_timeout().filter(|at| *at > now(60_000).mono), None, "they may be away for ever");
+    let policy = Policy { session_expiry_max: Some(Duration::from_secs(3600)), ..policy() };
+    broker.set_policy(now(3_600_500), policy);
+    broker.handle_timeout(now(3_602_000));
+    assert_eq!(broker.status().sessions, 0, "one was away for as long already");
+}

@@ -292,6 +292,7 @@ fn key_of(reason: &str) -> &'static str {
         "expired" => "the message's time to live",
         "packet_too_large" => "none: the client's Maximum Packet Size",
         "delivery_limit" => "the queue's x-delivery-limit",
+        "unrouted" => "the bindings of the exchange that it went to from there",
         "dead_lettered" => "the queue's x-dead-letter-exchange",
         "output_full" => "none: the client reads too slowly",
         "address_too_long" => "none: AMQP takes 255 bytes",

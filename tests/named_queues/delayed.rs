@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn delaying(broker: &mut Broker, target: &str, key: &str) -> ExchangeIndex {
+pub fn delaying(broker: &mut Broker, target: &str, key: &str) -> ExchangeIndex {
     let options = ExchangeOptions { delayed: true, ..ExchangeOptions::new(ExchangeKind::Direct) };
     broker.create_exchange(now(0), "later", options).unwrap();
     let later = broker.exchange("later").unwrap();
