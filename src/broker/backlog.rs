@@ -104,6 +104,10 @@ pub(super) struct Reading {
     pub id: QueueId,
     pub level: u8,
     pub number: ChunkNumber,
+    /// Where the rows begin.
+    pub from: RowKey,
+    /// Not to be put in memory: only what leaves the chunk is looked for.
+    pub sifts: bool,
 }
 
 /// See the module's head.

@@ -50,6 +50,15 @@ impl ChunkRef {
         key >= self.from || self.survivors.binary_search(&key).is_ok()
     }
 
+    /// Of a part of which all rows were read these stay, in ascending order; `gone` is the last key that does not.
+    pub fn leave_only(&mut self, mut staying: Vec<RowKey>, bytes: u64, gone: Option<RowKey>) {
+        self.messages = u32::try_from(staying.len()).unwrap_or(u32::MAX);
+        self.bytes = bytes;
+        self.from = self.from.max(gone.map_or(RowKey(0), |gone| RowKey(gone.0.saturating_add(1))));
+        staying.truncate(staying.partition_point(|key| *key < self.from));
+        self.survivors = staying;
+    }
+
     /// True when the queue has had some of the chunk.
     pub fn is_begun(&self) -> bool {
         self.from > self.chunk.first || !self.survivors.is_empty()
@@ -196,6 +205,8 @@ pub(super) struct Cold {
     pub queued: bool,
     /// Rows are to come back though no consumer is there: somebody asks, something expires or must make room.
     pub needed: bool,
+    /// Something of a session may have expired, wherever it stands.
+    pub expiring: bool,
 }
 
 impl Cold {
@@ -245,6 +256,11 @@ impl Cold {
 
     pub fn chunks(&self) -> impl Iterator<Item = &ChunkRef> {
         self.regions.values().flat_map(Region::chunks)
+    }
+
+    /// When the first of the messages that are not in memory may expire.
+    pub fn first_expiry(&self) -> Option<Mono> {
+        self.chunks().map(|part| part.expires_at).filter(|at| *at != NEVER).min()
     }
 
     /// Messages in memory that are not ready.
@@ -441,6 +457,16 @@ impl Queue {
             .map(|part| part.expires_at)
             .filter(|at| *at != NEVER)
             .min()
+    }
+
+    /// A chunk of a session of which something may have expired, and where its rows begin. The heads of a named queue alone
+    /// expire, and those are read back.
+    pub fn expired_part(&self, now: Mono) -> Option<(ChunkNumber, RowKey)> {
+        if self.kind != QueueKind::Session {
+            return None;
+        }
+        let mut parts = self.cold.as_ref()?.chunks();
+        parts.find(|part| part.expires_at <= now).map(|part| (part.chunk.number, part.next()))
     }
 
     /// What the queue still has of a chunk, as a settlement row says it.

@@ -18,7 +18,6 @@ use super::recovery::Recovered;
 use super::rows::{self, ColdPart, RecordKey, RowKind, SessionRecord, StoredChange};
 use super::{Broker, warming};
 use crate::ids::{BatchNumber, ChunkNumber, QueueId, RowKey};
-use crate::message::Assurance;
 use crate::store::batch::Place;
 use crate::time::{Mono, Now, Wall};
 
@@ -184,6 +183,7 @@ impl ColdRows {
         if let Some(region) = queue.cold.as_mut().and_then(|cold| cold.regions.get_mut(&level)) {
             region.order = 0;
         }
+        broker.look_at_cold(now.mono, index);
     }
 
     /// The messages of a part whose exchange may be under way, as they stand in memory.
@@ -200,6 +200,7 @@ impl ColdRows {
         };
         let mut entries = Vec::new();
         let mut survivors = Vec::new();
+        let identifier = warming::identifier_of(queue);
         for (key, (place, body)) in rows.range(..=last) {
             if !part.wants(*key) {
                 continue;
@@ -210,10 +211,9 @@ impl ColdRows {
                 continue;
             };
             let held = Held::cold(message, memory, *place, &part.chunk);
-            let assurance = Assurance::from_code(part.flags & 0x03).unwrap_or(Assurance::AtLeastOnce);
             part.messages = part.messages.saturating_sub(1);
             part.bytes = part.bytes.saturating_sub(held.message.charge() as u64);
-            entries.push(Entry { redelivered: part.redelivered, ..Entry::new(held, assurance) });
+            entries.push(Entry { identifier, ..warming::entry_of(queue, part, held) });
         }
         survivors.extend(part.survivors.iter().filter(|key| **key > last));
         part.survivors = survivors;
@@ -242,8 +242,8 @@ impl ColdRows {
 
 /// When the first message of a chunk may expire in a queue.
 fn first_expiry(now: Now, queue: &Queue, chunk: &Chunk) -> Mono {
-    let Some(named) = queue.named() else { return NEVER };
-    let lasts_ms = match (named.settings().time_to_live_ms, chunk.time_to_live_ms) {
+    let of_queue = queue.named().and_then(|named| named.settings().time_to_live_ms);
+    let lasts_ms = match (of_queue, chunk.time_to_live_ms) {
         (Some(a), Some(b)) => a.min(b),
         (a, b) => match a.or(b) {
             Some(ms) => ms,

@@ -35,6 +35,8 @@ const PACE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(10);
 /// Bytes of rows that one change moves. While it moves each of them is in memory about four times.
 const ROUND_BYTES: u64 = 1 << 20;
+/// What expires sooner stays: a chunk of which a row is gone when it is on flash was written in vain.
+const SOON: Duration = Duration::from_secs(5);
 /// Chunks of one change.
 const CHUNKS_PER_CHANGE_MAX: usize = 512;
 /// With so many chunks only large ones are added: each takes memory.
@@ -49,8 +51,8 @@ struct Candidate {
     takers: Vec<(Taker, QueueIndex)>,
 }
 
-/// Who is owed a row, at which priority.
-type Group = (Vec<Taker>, u8);
+/// Who is owed a row, at which priority, and about how long it lasts.
+type Group = (Vec<Taker>, u8, u32);
 
 impl Broker {
     /// The next thing that the store is asked for beside batches.
@@ -194,7 +196,8 @@ impl Broker {
         let mut found: BTreeMap<RowKey, Candidate> = BTreeMap::new();
         for (at, queue) in (0u32..).zip(&self.queues) {
             if let Some(queue) = queue.as_ref().filter(|queue| queue.may_cool()) {
-                gather(queue, QueueIndex(at), until.min(self.ledger.persisted()), budget, &mut found);
+                let until = until.min(self.ledger.persisted());
+                gather(queue, QueueIndex(at), until, now.mono + SOON, budget, &mut found);
             }
         }
         let mut groups: BTreeMap<Group, Vec<(Candidate, u64)>> = BTreeMap::new();
@@ -211,12 +214,14 @@ impl Broker {
             taken += bytes;
             candidate.takers.sort_unstable();
             let takers = candidate.takers.iter().map(|(taker, _)| *taker).collect();
-            let group = (takers, candidate.held.message.priority);
+            let message = &candidate.held.message;
+            let lasting = lasting(message.time_to_live_ms.filter(|_| self.is_looked_over(&candidate)));
+            let group = (takers, message.priority, lasting);
             groups.entry(group).or_default().push((candidate, bytes));
         }
         let many = self.backlog.chunks.len() > CHUNKS_MANY;
         let mut moving = Vec::new();
-        for ((takers, priority), candidates) in groups {
+        for ((takers, priority, _), candidates) in groups {
             let mut rest = candidates.into_iter().peekable();
             while rest.peek().is_some() && moving.len() < CHUNKS_PER_CHANGE_MAX {
                 let (mut rows, mut filled) = (Vec::new(), 0);
@@ -233,6 +238,14 @@ impl Broker {
             }
         }
         moving
+    }
+
+    /// A session is owed it: what has expired leaves those at once, wherever it stands.
+    fn is_looked_over(&self, candidate: &Candidate) -> bool {
+        candidate
+            .takers
+            .iter()
+            .any(|(_, index)| self.queue(*index).is_some_and(|queue| queue.named.is_none()))
     }
 
     /// Makes room in the backlog: the queue with most in it loses its oldest. What does not fit all the same stays where it
@@ -359,9 +372,9 @@ impl Broker {
 
     /// When the first of the rows expires in a queue.
     fn first_expiry(&self, index: QueueIndex, moving: &Moving) -> Mono {
-        let Some(named) = self.queue(index).and_then(Queue::named) else { return NEVER };
+        let Some(queue) = self.queue(index) else { return NEVER };
         let known = moving.chunk.known_since;
-        let expiries = moving.rows.iter().map(|held| super::warming::expiry_at(known, named, held));
+        let expiries = moving.rows.iter().map(|held| super::warming::expiry_at(known, queue, held));
         expiries.min().unwrap_or(NEVER)
     }
 }
@@ -407,6 +420,7 @@ fn gather(
     queue: &Queue,
     index: QueueIndex,
     until: BatchNumber,
+    expiring_by: Mono,
     budget: u64,
     found: &mut BTreeMap<RowKey, Candidate>,
 ) {
@@ -419,7 +433,7 @@ fn gather(
                 break;
             }
             // Where the order of keys is not that of the queue, the order would not be kept.
-            if !may_move(queue, entry, beyond) || key <= last {
+            if !may_move(queue, entry, beyond) || key <= last || entry.expires_at <= expiring_by {
                 continue;
             }
             last = key;
@@ -444,11 +458,14 @@ fn may_move(queue: &Queue, entry: &Entry, beyond: u64) -> bool {
         && entry.returns == 0
         && match &queue.named {
             Some(_) => entry.order > beyond,
-            // What a session's subscription added to the message is not in the row, and expiry looks at memory.
-            None => {
-                entry.expires_at == NEVER && entry.share == 0 && entry.identifier == 0 && !entry.as_published
-            }
+            None => entry.share == 0,
         }
+}
+
+/// Messages that last about as long expire about in the order of their keys: a chunk of them loses its first rows, and one
+/// of messages that never expire is never read for it.
+fn lasting(time_to_live_ms: Option<u64>) -> u32 {
+    time_to_live_ms.map_or(0, |ms| 1 + ms.max(1).ilog2())
 }
 
 /// What a row takes of a chunk, roughly.

@@ -300,6 +300,7 @@ impl Broker {
         if let Some(next) = next {
             self.look_later(now.mono, index, next);
         }
+        self.sift_expired(now.mono, index);
     }
 
     /// Forgets the last known values that have expired.

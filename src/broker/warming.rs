@@ -10,12 +10,11 @@ use std::time::Duration;
 use super::Broker;
 use super::backlog::{BacklogRequest, Chunk, Reading};
 use super::cold::{Behind, ChunkRef, OpenChunk, Run, Standing};
-use super::held::{Held, TAKER_CONNECTED};
+use super::held::{Held, TAKER_AS_PUBLISHED, TAKER_CONNECTED};
 use super::loss::LossReason;
-use super::named::Named;
-use super::queue::{Entry, NEVER, Queue, QueueIndex};
+use super::queue::{Entry, NEVER, Queue, QueueIndex, QueueKind, SEVERAL_IDENTIFIERS};
 use super::rows::{self, RecordKey, RowKind};
-use crate::ids::RowKey;
+use crate::ids::{ChunkNumber, RowKey};
 use crate::message::Assurance;
 use crate::store::chunk::{ChunkRead, ChunkRows};
 use crate::time::{Mono, Now};
@@ -40,7 +39,8 @@ impl Broker {
         );
         let wanted =
             queue.cold.as_ref().is_some_and(|cold| cold.needed) || takes && (!short || queue.awaits_rows());
-        if !wanted || queue.level_running_low().is_none() {
+        let sifts = queue.cold.as_ref().is_some_and(|cold| cold.expiring);
+        if !sifts && (!wanted || queue.level_running_low().is_none()) {
             return;
         }
         if let Some(cold) = &mut queue.cold {
@@ -78,13 +78,27 @@ impl Broker {
         while let Some((index, id)) = self.backlog.wanted.pop_front() {
             let Some(queue) = self.queue_mut(index).filter(|queue| queue.id == id) else { continue };
             let low = queue.level_running_low();
+            let expired = queue.expired_part(now.mono);
             let Some(cold) = &mut queue.cold else { continue };
             cold.queued = false;
-            let Some(level) = low else { continue };
-            let Some(front) = cold.regions.get(&level).and_then(|region| region.front()) else { continue };
-            let (number, from) = (front.chunk.number, front.next());
-            let bytes_max = if self.is_memory_short() { READ_BYTES_SHORT } else { READ_BYTES };
-            self.backlog.reading = Some(Reading { index, id, level, number });
+            let sifts = expired.is_some();
+            if std::mem::replace(&mut cold.expiring, sifts) && !sifts {
+                // It has gone meanwhile. Whether rows are wanted for another reason is another question.
+                self.want_rows(index);
+                continue;
+            }
+            let level = if sifts { Some(0) } else { low };
+            let Some(level) = level else { continue };
+            let front = cold.regions.get(&level).and_then(|region| region.front());
+            let front = front.map(|front| (front.chunk.number, front.next()));
+            let Some((number, from)) = expired.or(front) else { continue };
+            let bytes_max = match (sifts, self.is_memory_short()) {
+                // A chunk that is sifted is read as a whole, and leaves nothing in memory.
+                (true, _) => usize::MAX,
+                (false, true) => READ_BYTES_SHORT,
+                (false, false) => READ_BYTES,
+            };
+            self.backlog.reading = Some(Reading { index, id, level, number, from, sifts });
             self.backlog.requests.push_back(BacklogRequest::Read(ChunkRead { number, from, bytes_max }));
             return;
         }
@@ -93,13 +107,15 @@ impl Broker {
     /// The rows that were asked for; none, when they cannot be read now.
     pub fn backlog_read(&mut self, now: Now, read: Option<ChunkRows>) {
         let Some(reading) = self.backlog.reading.take() else { return };
-        let Reading { index, id, level, number } = reading;
-        let front = self.queue(index).filter(|queue| queue.id == id).and_then(|queue| {
-            let front = queue.cold.as_ref()?.regions.get(&level)?.front()?;
-            Some(front.chunk.number == number)
+        let Reading { index, id, level, number, from, sifts } = reading;
+        let wanted = self.queue(index).filter(|queue| queue.id == id).and_then(|queue| {
+            let mut parts = queue.cold.as_ref()?.regions.get(&level)?.chunks();
+            // What was given back meanwhile may stand before what was read.
+            Some(parts.any(|part| part.chunk.number == number && part.next() >= from))
         });
-        match (front, read) {
-            (Some(true), Some(rows)) => self.take_rows(now, index, level, rows),
+        match (wanted, read) {
+            (Some(true), Some(rows)) if sifts => self.sift(now, index, number, rows),
+            (Some(true), Some(rows)) => self.take_rows(now, index, level, number, rows),
             (Some(_), read) => {
                 if read.is_none() {
                     self.backlog.read_not_before = now.mono + READ_RETRY;
@@ -112,10 +128,12 @@ impl Broker {
     }
 
     /// Puts rows where they belong and goes on with what waited for them.
-    fn take_rows(&mut self, now: Now, index: QueueIndex, level: u8, rows: ChunkRows) {
+    fn take_rows(&mut self, now: Now, index: QueueIndex, level: u8, number: ChunkNumber, rows: ChunkRows) {
         let memory = Rc::clone(&self.memory);
         let Some(queue) = self.queue_mut(index) else { return };
-        let Some(mut part) = queue.cold.as_mut().and_then(|cold| cold.pop_chunk(level)) else { return };
+        let identifier = identifier_of(queue);
+        let part = queue.cold.as_mut().and_then(|cold| cold.take_chunk(level, number));
+        let Some(mut part) = part else { return };
         let mut entries = Vec::with_capacity(rows.rows.len());
         for (place, kind, body) in rows.rows {
             if RowKind::from_code(kind) != Some(RowKind::Message) || !part.wants(place.key) {
@@ -123,7 +141,7 @@ impl Broker {
             }
             if let Some((_, message)) = rows::read_message_row(&body) {
                 let held = Held::cold(message, &memory, place, &part.chunk);
-                let mut entry = entry_of(queue.named(), &part, held);
+                let mut entry = Entry { identifier, ..entry_of(queue, &part, held) };
                 if let Some(named) = &mut queue.named {
                     entry.returns = named.returned.remove(&place.key).unwrap_or(0);
                 }
@@ -158,6 +176,86 @@ impl Broker {
         self.go_on_with(now, index);
     }
 
+    /// Takes what has expired out of a chunk of a session, which was read as a whole. What stays is not put in memory.
+    fn sift(&mut self, now: Now, index: QueueIndex, number: ChunkNumber, rows: ChunkRows) {
+        let memory = Rc::clone(&self.memory);
+        let Some(queue) = self.queue_mut(index) else { return };
+        let Some(mut part) = queue.cold.as_mut().and_then(|cold| cold.take_chunk(0, number)) else { return };
+        let mut expired = Vec::new();
+        let mut staying = Vec::new();
+        let mut bytes = 0;
+        part.expires_at = NEVER;
+        for (place, kind, body) in rows.rows {
+            if RowKind::from_code(kind) != Some(RowKind::Message) || !part.wants(place.key) {
+                continue;
+            }
+            let Some((_, message)) = rows::read_message_row(&body) else { continue };
+            let entry = entry_of(queue, &part, Held::cold(message, &memory, place, &part.chunk));
+            if entry.expires_at <= now.mono {
+                expired.push(entry);
+            } else {
+                staying.push(place.key);
+                bytes += entry.charge();
+                part.expires_at = part.expires_at.min(entry.expires_at);
+            }
+        }
+        let gone = expired.len() as u64;
+        let gone_bytes = expired.iter().map(Entry::charge).sum::<u64>();
+        let unread = ChunkRef {
+            messages: part.messages.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX)),
+            bytes: part.bytes.saturating_sub(gone_bytes),
+            ..part.clone()
+        };
+        part.leave_only(staying, bytes, expired.last().map(|entry| entry.held.place.get().key));
+        let lost = ChunkRef {
+            messages: unread.messages.saturating_sub(part.messages),
+            bytes: unread.bytes.saturating_sub(part.bytes),
+            ..unread
+        };
+        let Some(cold) = &mut queue.cold else { return };
+        if gone > 0 {
+            let open = OpenChunk { chunk: Rc::clone(&part.chunk), messages: 0, bytes: 0 };
+            let open = cold.open.entry(number).or_insert(open);
+            open.messages += u32::try_from(gone).unwrap_or(u32::MAX);
+            open.bytes += gone_bytes;
+        }
+        if part.messages > 0 {
+            cold.insert_chunk(0, part);
+        }
+        for entry in expired {
+            if let Some(queue) = self.queue_mut(index) {
+                queue.discharge(&entry);
+            }
+            self.lose(now, index, &entry, LossReason::Expired);
+        }
+        if lost.messages > 0 {
+            self.lose_part(now, index, &lost, LossReason::Damage);
+        }
+        self.advance(index, 0);
+        self.go_on_with(now, index);
+    }
+
+    /// Sees to it that a session is looked over once something cold in it may have expired.
+    pub(super) fn look_at_cold(&mut self, now: Mono, index: QueueIndex) {
+        let Some(queue) = self.queue(index).filter(|queue| queue.kind == QueueKind::Session) else { return };
+        let Some(at) = queue.cold.as_ref().and_then(|cold| cold.first_expiry()) else { return };
+        self.look_later(now, index, at);
+    }
+
+    /// A session was looked over: the chunks of which something may have expired are sifted.
+    pub(super) fn sift_expired(&mut self, now: Mono, index: QueueIndex) {
+        let Some(queue) = self.queue_mut(index) else { return };
+        let expiring = queue.expired_part(now).is_some();
+        if let Some(cold) = &mut queue.cold {
+            cold.expiring = expiring;
+        }
+        if expiring {
+            self.want_rows(index);
+        } else {
+            self.look_at_cold(now, index);
+        }
+    }
+
     /// Moves what comes next in a level to what is ready.
     fn advance(&mut self, index: QueueIndex, level: u8) {
         let Some(queue) = self.queue_mut(index) else { return };
@@ -183,6 +281,7 @@ impl Broker {
         self.dispatch(now, index);
         self.expire_heads(now, index, true);
         self.arm(now.mono, index);
+        self.sift_expired(now.mono, index);
         self.want_rows(index);
         self.bury_dead(now);
     }
@@ -200,6 +299,7 @@ impl Broker {
             self.advance(index, level);
         }
         self.arm(now.mono, index);
+        self.look_at_cold(now.mono, index);
         self.want_rows(index);
     }
 
@@ -390,7 +490,7 @@ fn give_back_level(queue: &mut Queue, level: u8, list: Vec<Entry>, returns: impl
             messages: 0,
             bytes: 0,
             redelivered: entry.redelivered,
-            flags: entry.assurance.code(),
+            flags: entry.taker_flags() & !TAKER_CONNECTED,
             expires_at: entry.expires_at,
         });
         let at = part.survivors.partition_point(|other| *other < key);
@@ -415,16 +515,27 @@ fn give_back_level(queue: &mut Queue, level: u8, list: Vec<Entry>, returns: impl
     }
 }
 
-/// The entry of a row that was read back.
-fn entry_of(named: Option<&Named>, part: &ChunkRef, held: Rc<Held>) -> Entry {
+/// The entry of a row that was read back, but for the identifier of its subscription.
+pub(super) fn entry_of(queue: &Queue, part: &ChunkRef, held: Rc<Held>) -> Entry {
     let assurance = Assurance::from_code(part.flags & 0x03).unwrap_or(Assurance::AtLeastOnce);
-    let expires_at = named.map_or(NEVER, |named| expiry_at(part.chunk.known_since, named, &held));
-    Entry { redelivered: part.redelivered, expires_at, ..Entry::new(held, assurance) }
+    let expires_at = expiry_at(part.chunk.known_since, queue, &held);
+    let as_published = part.flags & TAKER_AS_PUBLISHED != 0;
+    Entry { redelivered: part.redelivered, expires_at, as_published, ..Entry::new(held, assurance) }
+}
+
+/// Which subscription brought a message is not kept: those that match it now are looked up when it is handed over.
+pub(super) fn identifier_of(queue: &Queue) -> u32 {
+    let identified = queue.subscriptions.values().any(|options| options.identifier != 0);
+    if identified { SEVERAL_IDENTIFIERS } else { 0 }
 }
 
 /// When a message expires, by what is known of its age since `known`: when it moved, or the start that found it.
-pub(super) fn expiry_at(known: Now, named: &Named, held: &Held) -> Mono {
-    super::cold_recovery::remaining(known, super::sharing::expiry(known.mono, named, held), held)
+pub(super) fn expiry_at(known: Now, queue: &Queue, held: &Held) -> Mono {
+    let expires_at = match queue.named() {
+        Some(named) => super::sharing::expiry(known.mono, named, held),
+        None => super::publish::expiry(known.mono, held),
+    };
+    super::cold_recovery::remaining(known, expires_at, held)
 }
 
 /// The flag that a part's messages may have been sent.

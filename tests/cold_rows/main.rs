@@ -7,5 +7,6 @@
 mod disk;
 mod property;
 mod rules;
+mod sessions;
 mod shares;
 mod world;

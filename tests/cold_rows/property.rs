@@ -7,17 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gatewayd::broker::{
-    BindingArguments, ExchangeIndex, QueueIndex, QueueSettings, SessionTerms, Settlement, Target,
+    BindingArguments, Delivery, ExchangeIndex, QueueIndex, QueueSettings, Replay, SEVERAL_IDENTIFIERS,
+    SessionTerms, Settlement, SubscribeOptions, Target,
 };
 use gatewayd::ids::ConnectionId;
 use gatewayd::message::Assurance;
 use gatewayd::store::StoreOptions;
+use gatewayd::time::{Mono, Now};
 
 use crate::disk::Random;
 use crate::world::{ME, World, body, text};
 
 const QUEUES: [&str; 3] = ["a", "b", "p"];
-const SESSION: ConnectionId = ConnectionId(71);
+/// Sessions, with their connections. What comes for the second may expire, and its subscription has an identifier.
+const SESSIONS: [(&str, ConnectionId); 2] = [("s", ConnectionId(71)), ("e", ConnectionId(72))];
 
 /// A message's place: priority, the highest first, then number.
 type Place = (u8, u64);
@@ -32,6 +35,8 @@ struct Model {
     /// Settled, not yet on flash: may come back.
     unsettled: BTreeSet<(&'static str, Place)>,
     transient: BTreeSet<(&'static str, Place)>,
+    /// When messages expire.
+    deadlines: BTreeMap<u64, Mono>,
 }
 
 struct Life {
@@ -40,7 +45,7 @@ struct Life {
     random: Random,
     next: u64,
     seed: u64,
-    connected: bool,
+    connected: BTreeSet<&'static str>,
     cuts: u64,
 }
 
@@ -55,6 +60,15 @@ impl Life {
             world.declare(name, QueueSettings { priority_max, ..QueueSettings::default() });
         }
         world.subscribe("s", "f");
+        let terms = SessionTerms::clean(false);
+        let queue = world.broker.open_session(world.now, "e", terms, SESSIONS[1].1).unwrap().queue;
+        let options = SubscribeOptions {
+            identifier: 9,
+            retain_as_published: true,
+            ..SubscribeOptions::new(Assurance::ExactlyOnce)
+        };
+        world.broker.subscribe(world.now, queue, "e", options, Replay::Never);
+        world.broker.detach(world.now, queue, SESSIONS[1].1);
         for name in ["a", "b"] {
             let queue = Target::Queue(world.broker.named_queue(name).unwrap());
             let shared = ExchangeIndex::SHARED;
@@ -73,7 +87,7 @@ impl Life {
         self.next += 1;
         let assurance = if self.random.one_in(9) { Assurance::AtMostOnce } else { Assurance::AtLeastOnce };
         let bytes = if self.random.one_in(60) { 20_000 } else { 40 + self.random.below(400) };
-        let name = *["a", "p", "f", "f"].get(self.random.below(4) as usize).unwrap();
+        let name = *["a", "p", "f", "f", "e"].get(self.random.below(5) as usize).unwrap();
         let mut message = self.world.message(name, body(number, bytes as usize), assurance);
         if self.random.one_in(40) && name == "f" && assurance == Assurance::AtLeastOnce {
             // The last known value stays in the window; here and there one among what is cold.
@@ -86,15 +100,24 @@ impl Life {
                 message.priority = self.random.below(4) as u8;
                 takers.push("p");
             }
+            "e" => {
+                takers.push("e");
+                let lasts_ms = [None, Some(20_000), Some(300_000), Some(3_000_000)];
+                message.time_to_live_ms = lasts_ms[self.random.below(4) as usize];
+                if let Some(lasts_ms) = message.time_to_live_ms {
+                    let deadline = self.world.now.mono + Duration::from_millis(lasts_ms);
+                    self.model.deadlines.insert(number, deadline);
+                }
+            }
             _ => takers.extend(["a", "b", "s"]),
         }
         let priority = if name == "p" { message.priority.min(2) } else { 0 };
         let place = (2 - priority, number);
-        let exchange = if name == "f" { ExchangeIndex::SHARED } else { ExchangeIndex::DEFAULT };
+        let exchange = if matches!(name, "f" | "e") { ExchangeIndex::SHARED } else { ExchangeIndex::DEFAULT };
         self.world.broker.publish_to(self.world.now, exchange, message, &[], Some(ME));
         for taker in takers {
             // Sessions keep no transient message while they are away, and get it at once else.
-            let kept = taker != "s" || assurance == Assurance::AtLeastOnce;
+            let kept = !is_session(taker) || assurance == Assurance::AtLeastOnce;
             if kept {
                 self.model.ready.entry(taker).or_default().insert(place);
                 if assurance == Assurance::AtLeastOnce {
@@ -107,8 +130,7 @@ impl Life {
     }
 
     fn take(&mut self, name: &'static str, number: u64, body: &str) {
-        let ready = self.model.ready.entry(name).or_default();
-        let first = ready.pop_first();
+        let first = self.model.pop_first(name, body, self.world.now);
         let found = first.map(|(_, number)| number.to_string());
         assert_eq!(found.as_deref(), Some(body), "seed {}: {name} hands over in order", self.seed);
         self.model.in_flight.entry(name).or_default().insert(number, first.unwrap());
@@ -117,10 +139,31 @@ impl Life {
     /// Messages that sessions were handed.
     fn take_deliveries(&mut self) {
         for delivery in self.world.deliveries() {
-            if delivery.connection == SESSION && delivery.tag != 0 {
+            let session = SESSIONS.iter().find(|(_, connection)| delivery.connection == *connection);
+            if let Some((name, _)) = session.filter(|_| delivery.tag != 0) {
                 let body = text(&delivery.held.message.body);
-                self.take("s", delivery.tag, &body);
+                self.take(name, delivery.tag, &body);
+                self.assert_marked(name, &delivery);
             }
+        }
+    }
+
+    /// It has not expired, and comes with what its subscription asked for.
+    fn assert_marked(&self, name: &str, delivery: &Delivery) {
+        if name == "e" {
+            let number = text(&delivery.held.message.body).parse::<u64>().unwrap();
+            assert!(
+                !self.model.is_long_over(number, self.world.now),
+                "seed {}: {number} has expired",
+                self.seed
+            );
+            let (queue, several) = (delivery.queue, delivery.identifier);
+            let identifier = if several >= SEVERAL_IDENTIFIERS {
+                self.world.broker.subscription_identifiers(queue, "e", several).sum()
+            } else {
+                several
+            };
+            assert_eq!((identifier, delivery.retained), (9, delivery.held.message.retain));
         }
     }
 
@@ -147,8 +190,8 @@ impl Life {
             return;
         };
         in_flight.remove(&number);
-        if name == "s" {
-            let queue = self.session();
+        if is_session(name) {
+            let queue = self.session(name);
             self.world.broker.accept(self.world.now, queue, number as u32);
             self.model.unsettled.insert((name, place));
             return;
@@ -168,37 +211,37 @@ impl Life {
         }
     }
 
-    fn session(&mut self) -> QueueIndex {
+    fn session(&mut self, name: &str) -> QueueIndex {
+        let connection = connection_of(name);
         self.world
             .broker
-            .open_session(self.world.now, "s", SessionTerms::clean(false), SESSION)
+            .open_session(self.world.now, name, SessionTerms::clean(false), connection)
             .unwrap()
             .queue
     }
 
-    fn connect(&mut self) {
-        let queue = self.session();
-        self.connected = !self.connected;
-        if self.connected {
-            self.world.broker.attach(self.world.now, queue, SESSION, 12);
-        } else {
+    fn connect(&mut self, name: &'static str) {
+        let connection = connection_of(name);
+        let queue = self.session(name);
+        if self.connected.remove(name) {
             // What is in flight stays so and comes again first.
-            self.world.broker.detach(self.world.now, queue, SESSION);
+            self.world.broker.detach(self.world.now, queue, connection);
+            return;
         }
-        if self.connected {
-            let mut again = self.model.in_flight.remove("s").unwrap_or_default();
-            for delivery in self.world.deliveries().into_iter().filter(|d| d.connection == SESSION) {
-                let body = text(&delivery.held.message.body);
-                match again.remove(&delivery.tag) {
-                    Some(place) => {
-                        assert_eq!(place.1.to_string(), body);
-                        self.model.in_flight.entry("s").or_default().insert(delivery.tag, place);
-                    }
-                    None => self.take("s", delivery.tag, &body),
+        self.connected.insert(name);
+        self.world.broker.attach(self.world.now, queue, connection, 12);
+        let mut again = self.model.in_flight.remove(name).unwrap_or_default();
+        for delivery in self.world.deliveries().into_iter().filter(|d| d.connection == connection) {
+            let body = text(&delivery.held.message.body);
+            match again.remove(&delivery.tag) {
+                Some(place) => {
+                    assert_eq!(place.1.to_string(), body);
+                    self.model.in_flight.entry(name).or_default().insert(delivery.tag, place);
                 }
+                None => self.take(name, delivery.tag, &body),
             }
-            assert!(again.is_empty(), "seed {}: what was in flight comes again", self.seed);
         }
+        assert!(again.is_empty(), "seed {}: what was in flight comes again", self.seed);
     }
 
     /// Everything is on flash.
@@ -230,12 +273,15 @@ impl Life {
                 }
             }
             92..=96 => {
-                let name = ["a", "b", "p", "s"][self.random.below(4) as usize];
+                let name = ["a", "b", "p", "s", "e"][self.random.below(5) as usize];
                 for _ in 0..self.random.below(50) {
                     self.settle(name);
                 }
             }
-            97 => self.connect(),
+            97 => {
+                let (name, _) = SESSIONS[self.random.below(2) as usize];
+                self.connect(name);
+            }
             98 if self.random.one_in(12) => {
                 let name = QUEUES[self.random.below(3) as usize];
                 let queue = self.queue(name);
@@ -275,12 +321,13 @@ impl Life {
             }
         };
         disk.power_cut_at(u64::MAX);
-        self.connected = false;
+        self.connected.clear();
         assert!(self.world.damage.is_empty(), "seed {}: {:?}", self.seed, self.world.damage);
         let model = std::mem::take(&mut self.model);
         // A second start on a copy of the disk is drained, to see what is there.
         let mut copy = World::start(disk.copy(7), now, bounds, options).unwrap();
-        for name in ["a", "b", "p", "s"] {
+        self.model.deadlines = model.deadlines.clone();
+        for name in ["a", "b", "p", "s", "e"] {
             let mut known = model.ready.get(name).cloned().unwrap_or_default();
             known.extend(model.in_flight.get(name).into_iter().flatten().map(|(_, place)| *place));
             known.retain(|place| !model.transient.contains(&(name, *place)));
@@ -290,7 +337,8 @@ impl Life {
             let found = self.found(&mut copy, name);
             let ordered: BTreeSet<Place> = found.iter().copied().collect();
             assert!(found.iter().eq(ordered.iter()), "seed {}: {name} is in order, none twice", self.seed);
-            for place in known.iter().filter(|place| !model.unsure.contains(&(name, **place))) {
+            let sure = known.iter().filter(|place| !model.unsure.contains(&(name, **place)));
+            for place in sure.filter(|place| !model.is_over(place.1, now)) {
                 assert!(ordered.contains(place), "seed {}: {name} lost {place:?}", self.seed);
             }
             for place in &ordered {
@@ -304,10 +352,10 @@ impl Life {
     fn found(&self, copy: &mut World, name: &str) -> Vec<Place> {
         let place = |body: &str| body.parse::<u64>().unwrap();
         let mut found = Vec::new();
-        if name == "s" {
-            let queue =
-                copy.broker.open_session(copy.now, "s", SessionTerms::clean(false), SESSION).unwrap().queue;
-            copy.broker.attach(copy.now, queue, SESSION, 50);
+        if is_session(name) {
+            let (terms, connection) = (SessionTerms::clean(false), connection_of(name));
+            let queue = copy.broker.open_session(copy.now, name, terms, connection).unwrap().queue;
+            copy.broker.attach(copy.now, queue, connection, 50);
             loop {
                 copy.settle();
                 let deliveries = copy.deliveries();
@@ -332,6 +380,39 @@ impl Life {
     }
 }
 
+impl Model {
+    /// The next message of a queue, or the next but what has expired and may have gone.
+    fn pop_first(&mut self, name: &'static str, body: &str, now: Now) -> Option<Place> {
+        loop {
+            let first = self.ready.entry(name).or_default().pop_first()?;
+            if first.1.to_string() == body || !self.is_over(first.1, now) {
+                return Some(first);
+            }
+        }
+    }
+
+    /// It expires at this moment, or has.
+    fn is_over(&self, number: u64, now: Now) -> bool {
+        self.deadlines.get(&number).is_some_and(|deadline| *deadline <= now.mono + ROUNDING)
+    }
+
+    /// It has expired for sure.
+    fn is_long_over(&self, number: u64, now: Now) -> bool {
+        self.deadlines.get(&number).is_some_and(|deadline| *deadline + ROUNDING < now.mono)
+    }
+}
+
+/// Ages are told by the wall clock, in milliseconds.
+const ROUNDING: Duration = Duration::from_millis(2);
+
+fn is_session(name: &str) -> bool {
+    SESSIONS.iter().any(|(session, _)| *session == name)
+}
+
+fn connection_of(name: &str) -> ConnectionId {
+    SESSIONS.iter().find(|(session, _)| *session == name).unwrap().1
+}
+
 fn drain_one(world: &mut World, queue: QueueIndex) -> Option<(String, u8)> {
     for _ in 0..100 {
         if let Some(got) = world.broker.get(world.now, queue, true) {
@@ -350,7 +431,8 @@ fn life(seed: u64, cycles: u64) -> (u64, u64) {
     let options = StoreOptions { backlog_bytes_max: 64 << 20, ..crate::world::options() };
     let mut world = World::with(random.next(), options, |_| {});
     Life::prepare(&mut world);
-    let mut life = Life { world, model: Model::default(), random, next: 0, seed, connected: false, cuts: 0 };
+    let mut life =
+        Life { world, model: Model::default(), random, next: 0, seed, connected: BTreeSet::new(), cuts: 0 };
     let mut moved = 0;
     for _ in 0..cycles {
         let at = life.world.disk.operations() + life.random.below(900);
