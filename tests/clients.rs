@@ -11,6 +11,8 @@ mod tool;
 
 #[path = "clients/access.rs"]
 mod access;
+#[path = "clients/bridge.rs"]
+mod bridge;
 #[path = "clients/demonstrations.rs"]
 mod demonstrations;
 #[path = "clients/hostile.rs"]

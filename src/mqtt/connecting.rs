@@ -11,7 +11,7 @@ use super::topic::TopicFilter;
 use super::version5::{Version5, relayed};
 use crate::broker::SessionTerms;
 use crate::limits;
-use crate::message::{Message, PROPERTIES_MQTT5};
+use crate::message::{Message, PROPERTIES_MQTT5, is_reserved};
 use crate::output::OutputBuffer;
 
 /// A CONNECT whose password is being checked.
@@ -50,6 +50,12 @@ const WILL_NOT_ALLOWED: Refusal = Refusal {
     code: ConnectReturnCode::NotAuthorized,
     reason: ReasonCode::NotAuthorized,
     text: "the access rules do not let this client publish its will",
+};
+
+const WILL_RESERVED: Refusal = Refusal {
+    code: ConnectReturnCode::NotAuthorized,
+    reason: ReasonCode::NotAuthorized,
+    text: "the will's topic is the gateway's own, as all under $SYS",
 };
 
 const NO_ROOM_FOR_WILL: Refusal = Refusal {
@@ -215,11 +221,21 @@ impl Connection {
         Ok(())
     }
 
-    fn join(&mut self, context: &mut Context<'_>, terms: SessionTerms, will: Option<(Message, u32)>) -> Next {
-        if let Some((will, _)) = &will
-            && !self.may_publish(context, &will.address)
+    fn join(
+        &mut self,
+        context: &mut Context<'_>,
+        terms: SessionTerms,
+        mut will: Option<(Message, u32)>,
+    ) -> Next {
+        if let Some((message, _)) = &will
+            && !self.may_publish(context, &message.address)
         {
-            return self.refuse(&WILL_NOT_ALLOWED);
+            match (is_reserved(&message.address), &self.version5) {
+                // Taken and dropped, as a PUBLISH there is: Mosquitto's bridges have such a will by default.
+                (true, None) => will = None,
+                (true, Some(_)) => return self.refuse(&WILL_RESERVED),
+                (false, _) => return self.refuse(&WILL_NOT_ALLOWED),
+            }
         }
         if will.as_ref().is_some_and(|(will, _)| !context.broker.may_register_will(will)) {
             return self.refuse(&NO_ROOM_FOR_WILL);

@@ -63,11 +63,35 @@ fn a_will_topic_is_checked_against_the_rules() {
         > b CONNECT client=b will_topic=others/will
         < b CONNACK present=0 code=5
         < b closed refused
-        > c CONNECT client=c will_topic=$SYS/will
-        < c CONNACK present=0 code=5
-        < c closed refused
         "#,
     );
+}
+
+/// Mosquitto's bridges have a will there by default: it gets what their PUBLISH there gets.
+#[test]
+fn a_will_under_sys_is_taken_and_dropped_like_a_publish() {
+    for setting in ["% inflight_max=20", "% acl=topic readwrite #"] {
+        check(&format!(
+            r#"
+            {setting}
+            > watch CONNECT client=watch
+            < watch CONNACK present=0 code=0
+            > watch SUBSCRIBE id=1 filter=$SYS/will qos=0 filter=# qos=0
+            < watch SUBACK id=1 codes={granted},0
+            > bridge CONNECT level=132 client=bridge will_topic=$SYS/will will_payload=0 will_qos=1 will_retain=1
+            < bridge CONNACK present=0 code=0
+            > bridge PUBLISH topic=$SYS/will qos=1 id=1 retain=1 payload=1
+            < bridge PUBACK id=1
+            ! bridge reset
+            < bridge closed peer_closed
+            > watch PUBLISH topic=end payload=x
+            < watch PUBLISH topic=end qos=0 payload="x"
+            > watch SUBSCRIBE id=2 filter=$SYS/will qos=0
+            < watch SUBACK id=2 codes={granted}
+            "#,
+            granted = if setting.contains("acl") { "0x80" } else { "0" },
+        ));
+    }
 }
 
 /// Without a password file a user name is ignored.
