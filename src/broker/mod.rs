@@ -19,6 +19,7 @@ mod delivery;
 mod dying;
 mod event;
 mod exchange;
+mod figures;
 mod gate;
 mod held;
 mod ledger;
@@ -63,6 +64,7 @@ pub use exchange::{
     BindingArguments, ExchangeIndex, ExchangeKind, ExchangeOptions, HashOn, HeaderMatch, MessageReader,
     Target,
 };
+pub use figures::WantedFigures;
 pub use gate::Gate;
 pub use held::Held;
 use ledger::Ledger;
@@ -213,6 +215,7 @@ pub struct Broker {
     kept_bytes: usize,
     /// Subscriptions to the gateway's own figures.
     system_subscriptions: usize,
+    wanted_figures: Vec<WantedFigures>,
     matches: Vec<shares::Match>,
     /// Shared subscriptions that match the message that is being routed.
     matching_shares: Vec<u32>,
@@ -270,6 +273,7 @@ impl Broker {
             publish_number: 0,
             kept_bytes: 0,
             system_subscriptions: 0,
+            wanted_figures: Vec::new(),
             matches: Vec::new(),
             matching_shares: Vec::new(),
             shares: shares::Shares::default(),

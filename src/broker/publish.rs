@@ -206,15 +206,7 @@ impl Broker {
         routed
     }
 
-    /// Routes one of the gateway's own figures, which are no traffic.
-    pub fn publish_uncounted(&mut self, now: Now, publish: Publish<'_>) {
-        self.exchanges.is_own = true;
-        self.route(now, ExchangeIndex::SHARED, message_of(now, publish), &[], None);
-        self.exchanges.is_own = false;
-        self.bury_dead(now);
-    }
-
-    fn route(
+    pub(super) fn route(
         &mut self,
         now: Now,
         exchange: ExchangeIndex,
@@ -629,7 +621,7 @@ pub(super) fn expiry(now: Mono, held: &Held) -> Mono {
     lasts_ms.map_or(NEVER, |ms| Mono(now.0.saturating_add(ms.saturating_mul(1000)).min(NEVER.0 - 1)))
 }
 
-fn message_of(now: Now, publish: Publish<'_>) -> Message {
+pub(super) fn message_of(now: Now, publish: Publish<'_>) -> Message {
     Message {
         address: publish.address.into(),
         body: Bytes::copy_from_slice(publish.body),

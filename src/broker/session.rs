@@ -254,6 +254,9 @@ impl Broker {
             }
         } else if replay == Replay::Always || replay == Replay::IfNew && old.is_none() {
             self.replay_retained(now, index, filter, options);
+            if is_system(filter) {
+                self.want_figures(index, filter);
+            }
         }
         gate
     }
@@ -279,12 +282,6 @@ impl Broker {
             _ => Gate::Open,
         };
         (gate, existed)
-    }
-
-    /// True when somebody wants the gateway's own figures.
-    #[must_use]
-    pub const fn has_system_subscriptions(&self) -> bool {
-        self.system_subscriptions > 0
     }
 
     pub(super) fn bounds_of(&self, name: &str) -> QueueBounds {

@@ -381,7 +381,7 @@ impl Gateway {
         [
             self.broker.poll_timeout(),
             self.deadlines.next(),
-            self.system_topics.next(),
+            self.system_topics_deadline(),
             self.readings_deadline(),
             self.logins.next(),
         ]

@@ -1,7 +1,7 @@
 //! `$SYS`: a few figures of the gateway as topics, under Mosquitto's names where it has one.
 //!
-//! They are published every ten seconds while somebody is subscribed, and once to a new subscription. Nothing of it
-//! is kept on flash, and nobody subscribed means no wake-up. What Mosquitto has and the gateway does not count is not there:
+//! They are published every ten seconds while somebody is subscribed, and at once to each new subscription, which gets them and
+//! the loss receipts with the retain mark, as if they were kept. Nothing of it is, and nobody subscribed means no wake-up. What Mosquitto has and the gateway does not count is not there:
 //! packets sent, bytes of payloads, the most clients and the most memory at once, sessions that expired.
 
 use std::time::Duration;
@@ -19,55 +19,64 @@ pub(super) struct SystemTopics {
     next: Option<Mono>,
 }
 
-impl SystemTopics {
-    pub const fn next(&self) -> Option<Mono> {
-        self.next
-    }
-}
+const LOSS: &str = "$SYS/gateway/loss";
 
 impl Gateway {
     /// Publishes the figures when it is time, and decides when it is time again.
     pub(super) fn publish_system_topics(&mut self, now: Now) {
+        let wanted = self.broker.take_wanted_figures();
         if !self.broker.has_system_subscriptions() {
             self.system_topics.next = None;
             return;
         }
-        match self.system_topics.next {
-            Some(at) if at > now.mono => return,
-            _ => self.system_topics.next = Some(now.mono + INTERVAL),
+        let is_due = self.system_topics.next.is_none_or(|at| at <= now.mono);
+        if !is_due && wanted.is_empty() {
+            return;
         }
         self.sample_load(now);
-        for (topic, value) in self.system_figures(now) {
-            self.publish_figure(now, &topic, &value);
+        let mut figures = self.system_figures(now);
+        let tells_losses = is_due && self.broker.take_untold_losses();
+        let told = figures.len();
+        if tells_losses || !wanted.is_empty() {
+            let receipts = self.broker.loss_receipts().map(|receipt| (LOSS.to_owned(), loss_text(receipt)));
+            figures.extend(receipts);
         }
-        if self.broker.take_untold_losses() {
-            let receipts: Vec<_> = self.broker.loss_receipts().map(loss_text).collect();
-            for text in receipts {
-                self.publish_figure(now, "$SYS/gateway/loss", &text);
+        for one in wanted {
+            // Each in turn, so that an output that is full is known to be.
+            let replay = |(topic, value): &(String, String)| {
+                self.broker.replay_figure(now, &one, figure(topic, value))
+            };
+            let _takes_more = figures.iter().all(replay);
+            self.drain(now);
+        }
+        if is_due {
+            self.system_topics.next = Some(now.mono + INTERVAL);
+            figures.truncate(if tells_losses { figures.len() } else { told });
+            for (topic, value) in &figures {
+                self.broker.publish_uncounted(now, figure(topic, value));
             }
         }
     }
 
-    /// A subscription to `$SYS` was made: it need not wait ten seconds for the first figures.
+    /// When figures are to be published next.
+    pub(super) fn system_topics_deadline(&self) -> Option<Mono> {
+        if self.broker.wants_figures() { Some(Mono(0)) } else { self.system_topics.next }
+    }
+
+    /// A subscription may have been made: where it is the first to `$SYS`, the time begins after which figures come again.
     pub(super) fn system_topics_wanted(&mut self, now: Now) {
         if self.system_topics.next.is_none() && self.broker.has_system_subscriptions() {
-            self.system_topics.next = Some(now.mono);
+            self.system_topics.next = Some(now.mono + INTERVAL);
+            if self.broker.wants_figures() {
+                // It is told all receipts at once, and nobody else waits for any.
+                self.broker.take_untold_losses();
+            }
         }
     }
 
     /// Copies that were handed out and not acknowledged.
     fn in_flight(&self) -> usize {
         self.broker.queue_status().map(|queue| queue.in_flight).sum()
-    }
-
-    fn publish_figure(&mut self, now: Now, topic: &str, value: &str) {
-        let publish = Publish {
-            address: topic,
-            body: value.as_bytes(),
-            assurance: Assurance::AtMostOnce,
-            ..Publish::default()
-        };
-        self.broker.publish_uncounted(now, publish);
     }
 
     fn system_figures(&self, now: Now) -> Vec<(String, String)> {
@@ -111,6 +120,17 @@ impl Gateway {
             }
         }
         figures
+    }
+}
+
+/// As Mosquitto publishes its own: who subscribed to retained values as they were published sees the mark.
+fn figure<'a>(topic: &'a str, value: &'a str) -> Publish<'a> {
+    Publish {
+        address: topic,
+        body: value.as_bytes(),
+        assurance: Assurance::AtMostOnce,
+        retain: true,
+        ..Publish::default()
     }
 }
 
