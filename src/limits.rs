@@ -51,6 +51,9 @@ pub const FILTER_BYTES_PER_SESSION_MAX: usize = 1024 * 1024;
 /// Levels of a session's topic filters together: each may be a node of the topic index.
 pub const FILTER_LEVELS_PER_SESSION_MAX: usize = 65_536;
 
+/// Bytes of the arguments of one exchange, queue or binding: they stand in its record.
+pub const ARGUMENTS_BYTES_MAX: usize = 4 * 1024;
+
 /// Bytes of output that wait for a slow consumer before deliveries to it stop.
 pub const OUTPUT_BYTES_HIGH: usize = 256 * 1024;
 

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::link::{Context, Link};
 use super::rights::{may_bind, may_use};
 use crate::auth::{Resource, Right};
-use crate::broker::{ExchangeKind, Gate, Target, TopologyRefused};
+use crate::broker::{ExchangeKind, Gate, Target};
 use crate::limits::TOPIC_LEVELS_MAX;
 use crate::message::swap_separators;
 
@@ -113,12 +113,8 @@ fn bind_to(
     let key = swap_separators(key);
     may_bind(link, context, source_index, source, &key)?;
     let arguments = arguments::binding_arguments(arguments, kind == Some(ExchangeKind::Headers))?;
-    context.broker.bind(context.now, source_index, target, &key, arguments).map_err(|refused| match refused {
-        TopologyRefused::TooMany
-        | TopologyRefused::InUse
-        | TopologyRefused::NotEmpty
-        | TopologyRefused::Missing => Fault::precondition("binding limit is reached"),
-    })
+    let bound = context.broker.bind(context.now, source_index, target, &key, arguments);
+    bound.map_err(|refused| Fault::precondition(format!("cannot bind to exchange '{source}': {refused}")))
 }
 
 fn unbind_from(

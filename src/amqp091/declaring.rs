@@ -56,9 +56,8 @@ impl Channel {
         } else {
             name
         };
-        let (index, _) = context.broker.create_queue(context.now, &name, options, link.id).map_err(|_| {
-            Fault::precondition(format!("cannot declare queue '{name}': queue limit in vhost '/' is reached"))
-        })?;
+        let created = context.broker.create_queue(context.now, &name, options, link.id);
+        let (index, _) = created.map_err(|refused| cannot_declare("queue", &name, refused))?;
         self.declared(link, context, index, &name, declare.no_wait);
         Ok(())
     }
@@ -97,7 +96,11 @@ impl Channel {
                     TopologyRefused::NotEmpty => {
                         Fault::precondition(format!("queue '{name}' in vhost '/' not empty"))
                     }
-                    TopologyRefused::InUse | TopologyRefused::TooMany | TopologyRefused::Missing => {
+                    TopologyRefused::InUse
+                    | TopologyRefused::TooMany
+                    | TopologyRefused::TooLarge
+                    | TopologyRefused::Crowded
+                    | TopologyRefused::Missing => {
                         Fault::precondition(format!("queue '{name}' in vhost '/' in use"))
                     }
                 })?;
@@ -170,11 +173,8 @@ impl Channel {
                     may_use(link, context, Resource::Exchange, Right::Read, &name)?;
                     may_use(link, context, Resource::Exchange, Right::Write, alternate)?;
                 }
-                context.broker.create_exchange(context.now, &name, options).map_err(|_| {
-                    Fault::precondition(format!(
-                        "cannot declare exchange '{name}': exchange limit is reached"
-                    ))
-                })?
+                let created = context.broker.create_exchange(context.now, &name, options);
+                created.map_err(|refused| cannot_declare("exchange", &name, refused))?
             }
         };
         if !declare.no_wait {
@@ -243,6 +243,14 @@ impl Channel {
         let gate = context.broker.queue_gate(index);
         link.reply(context.broker, gate, self.number, &declare_ok);
     }
+}
+
+fn cannot_declare(what: &str, name: &str, refused: TopologyRefused) -> Fault {
+    let why = match refused {
+        TopologyRefused::TooMany => format!("{what} limit in vhost '/' is reached"),
+        _ => refused.to_string(),
+    };
+    Fault::precondition(format!("cannot declare {what} '{name}': {why}"))
 }
 
 pub(super) fn default_exchange() -> Fault {

@@ -1,20 +1,31 @@
-//! What clients may keep here without sending messages: subscriptions, wills, and identifiers of exactly-once publishes
-//! that they do not release. It is state: in memory, and on flash as far as it is durable, where a quarter of the quota
-//! is for it. And how much the queues that reject may hold.
+//! What clients may keep here without sending messages: subscriptions, wills, identifiers of exactly-once publishes that
+//! they do not release, and what they declare. It is state: in memory, and on flash as far as it is durable, where a
+//! quarter of the quota is for it. And how much the queues that reject may hold.
 //!
 //! Owns the account and the decision; what a refused client is answered is the protocol's.
 
-use super::queue::{Queue, QueueIndex};
-use super::{Broker, Overflow};
+use std::collections::VecDeque;
+
+use super::exchange::{BindingArguments, ExchangeIndex, ExchangeOptions, HashOn};
+use super::named::QueueOptions;
+use super::queue::{Entry, Queue, QueueIndex};
+use super::{Broker, Overflow, TopologyRefused};
 use crate::limits;
-use crate::message::Message;
+use crate::message::{Message, Value};
+use crate::store::stored_bytes;
 
 /// Memory of one node of the topic index, roughly.
 const NODE_BYTES: u64 = 256;
 /// What the identifier of an exactly-once publish takes in memory, roughly; on flash it is less.
 const IDENTIFIER_BYTES: usize = 16;
-/// The part of the quota and of memory that subscriptions, wills and identifiers may take.
+/// Memory of one binding beside its bytes, roughly.
+const BINDING_BYTES: u64 = 256;
+/// Bytes of a record beside its names, keys and arguments, roughly.
+const RECORD_BYTES: usize = 64;
+/// The part of the quota and of memory that all this may take.
 const SHARE: u64 = 4;
+/// Bindings of all exchanges: a peer must not fill memory with them.
+const BINDINGS_MAX: usize = 200_000;
 
 /// What the subscriptions of a session take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,6 +40,37 @@ impl Kept {
     fn of(filter: &str) -> Self {
         Self { bytes: filter.len(), levels: filter.split('/').count() }
     }
+}
+
+/// What an exchange is charged: its row, and that of the queue that holds back what it delays.
+pub(super) fn exchange_bytes(name: &str, options: &ExchangeOptions) -> usize {
+    let hash_on = match &options.hash_on {
+        HashOn::Address => 0,
+        HashOn::Header(name) | HashOn::Property(name) => name.len(),
+    };
+    let alternate = options.alternate.as_ref().map_or(0, |alternate| alternate.len());
+    let delayed = if options.delayed { row_bytes(name.len()) } else { 0 };
+    row_bytes(name.len() + options.arguments.len() + alternate + hash_on) + delayed
+}
+
+/// What a named queue is charged: its row, and its lists of messages of each priority.
+pub(super) fn queue_bytes(name: &str, options: &QueueOptions) -> usize {
+    let to = options.settings.dead_letter.as_ref();
+    let to = to.map_or(0, |to| to.exchange.len() + to.address.as_ref().map_or(0, |address| address.len()));
+    let lists = usize::from(options.settings.priority_max) * size_of::<VecDeque<Entry>>();
+    row_bytes(name.len() + options.arguments.len() + to) + lists
+}
+
+/// What a binding is charged: its row, and what it asks of headers as it is in memory.
+pub(super) fn binding_bytes(key: &str, arguments: &BindingArguments) -> usize {
+    let headers = &arguments.headers.entries;
+    let encoded = arguments.encoded.len() * if headers.is_empty() { 1 } else { 2 };
+    row_bytes(key.len() + encoded) + headers.len() * size_of::<(Box<str>, Value)>()
+}
+
+/// What a row with so many bytes that a client chose takes.
+fn row_bytes(chosen: usize) -> usize {
+    usize::try_from(stored_bytes(RECORD_BYTES + chosen)).unwrap_or(usize::MAX)
 }
 
 impl Broker {
@@ -52,6 +94,34 @@ impl Broker {
     #[must_use]
     pub fn may_register_will(&self, will: &Message) -> bool {
         self.has_room_for(will.charge())
+    }
+
+    /// Whether there is room for something that is charged `bytes` and was declared with these arguments.
+    pub(super) fn room_to_declare(&self, arguments: &[u8], bytes: usize) -> Result<(), TopologyRefused> {
+        if arguments.len() > limits::ARGUMENTS_BYTES_MAX {
+            return Err(TopologyRefused::TooLarge);
+        }
+        if self.has_room_for(bytes) { Ok(()) } else { Err(TopologyRefused::Crowded) }
+    }
+
+    /// Whether there is room for one more binding.
+    pub(super) fn room_to_bind(
+        &self,
+        source: ExchangeIndex,
+        key: &str,
+        arguments: &BindingArguments,
+    ) -> Result<(), TopologyRefused> {
+        let memory_max = self.policy.memory_max / SHARE;
+        if self.bindings >= BINDINGS_MAX || (self.bindings as u64 + 1) * BINDING_BYTES > memory_max {
+            return Err(TopologyRefused::TooMany);
+        }
+        if self.is_topic_exchange(source) {
+            let nodes = self.index.nodes() + self.exchanges.topic_nodes() + key.split('/').count();
+            if (nodes as u64).saturating_mul(NODE_BYTES) > memory_max {
+                return Err(TopologyRefused::Crowded);
+            }
+        }
+        self.room_to_declare(&arguments.encoded, binding_bytes(key, arguments))
     }
 
     /// True when the queue rejects and has no room for `charge` more: queues that reject lose nothing to make room for
@@ -128,6 +198,16 @@ impl Broker {
 
     pub(super) fn drops_will(&mut self, will: &Message) {
         self.kept_bytes = self.kept_bytes.saturating_sub(will.charge());
+    }
+
+    /// Something that was declared is there now.
+    pub(super) const fn keeps(&mut self, bytes: usize) {
+        self.kept_bytes += bytes;
+    }
+
+    /// Something that was declared is gone.
+    pub(super) const fn drops(&mut self, bytes: usize) {
+        self.kept_bytes = self.kept_bytes.saturating_sub(bytes);
     }
 
     fn has_room_for(&self, bytes: usize) -> bool {

@@ -183,6 +183,9 @@ pub(super) struct Binding {
     pub arguments: BindingArguments,
 }
 
+/// A binding that is gone, with its key.
+pub(super) type Unbound = (Box<str>, Binding);
+
 /// What bindings of named queues and exchanges ask for: whatever the publisher promised.
 const ALL_ASSURANCES: SubscribeOptions = SubscribeOptions::new(Assurance::ExactlyOnce);
 
@@ -287,6 +290,27 @@ impl Exchanges {
         self.iter().find(|(_, exchange)| exchange.number == number).map(|(index, _)| index)
     }
 
+    /// A binding, if exactly this one is there.
+    pub fn binding(
+        &self,
+        source: ExchangeIndex,
+        target: Target,
+        key: &str,
+        encoded: &[u8],
+    ) -> Option<&Binding> {
+        let alike = self.get(source)?.bindings.get(&(target, Box::from(key)))?;
+        alike.iter().find(|binding| binding.arguments.encoded == encoded)
+    }
+
+    /// Nodes of the topic indexes that are exchanges' own.
+    pub fn topic_nodes(&self) -> usize {
+        let nodes = |exchange: &Exchange| match &exchange.routes {
+            Routes::Topic(Some(index)) => index.nodes(),
+            Routes::Topic(None) | Routes::Keys(_) | Routes::Bindings => 0,
+        };
+        self.slots.iter().flatten().map(nodes).sum()
+    }
+
     /// Adds an exchange under a name that is free.
     pub fn insert(&mut self, name: &str, number: u64, options: ExchangeOptions) -> ExchangeIndex {
         let at = self.free.pop().unwrap_or_else(|| {
@@ -373,13 +397,12 @@ impl Exchanges {
         Some(binding)
     }
 
-    /// Takes every binding that leads to `target` out; answers the exchanges that had one, the numbers of those
-    /// that are recorded, and how many they were.
+    /// Takes every binding that leads to `target` out; answers the exchanges that had one, and what each had, with keys.
     pub fn unbind_all(
         &mut self,
         shared: &mut TopicIndex<SubscribeOptions>,
         target: Target,
-    ) -> Vec<(ExchangeIndex, Vec<u64>, usize)> {
+    ) -> Vec<(ExchangeIndex, Vec<Unbound>)> {
         let mut gone = Vec::new();
         for (slot, at) in self.slots.iter_mut().zip(0u32..) {
             let Some(exchange) = slot else { continue };
@@ -393,14 +416,13 @@ impl Exchanges {
             if keys.is_empty() {
                 continue;
             }
-            let (mut numbers, mut count) = (Vec::new(), 0);
+            let mut removed = Vec::new();
             for key in keys {
-                let bindings = exchange.bindings.remove(&key).unwrap_or_default();
-                count += bindings.len();
-                numbers.extend(bindings.iter().map(|binding| binding.number).filter(|number| *number != 0));
+                let alike = exchange.bindings.remove(&key).unwrap_or_default();
                 exchange.remove_route(shared, target, &key.1);
+                removed.extend(alike.into_iter().map(|binding| (key.1.clone(), binding)));
             }
-            gone.push((ExchangeIndex(at), numbers, count));
+            gone.push((ExchangeIndex(at), removed));
         }
         gone
     }

@@ -211,7 +211,7 @@ pub struct Broker {
     /// Connections whose replies wait for a batch, in order of batches.
     waiting: VecDeque<(BatchNumber, ConnectionId)>,
     publish_number: u64,
-    /// Bytes that sessions' topic filters and wills take.
+    /// Bytes that sessions' topic filters, wills, exchanges, named queues and bindings take.
     kept_bytes: usize,
     /// Subscriptions to the gateway's own figures.
     system_subscriptions: usize,

@@ -468,7 +468,7 @@ fn recover_exchange(broker: &mut Broker, number: u64, content: &[u8]) -> Option<
     if broker.exchanges.find(&record.name).is_some() {
         return None;
     }
-    broker.exchanges.insert(&record.name, number, record.options);
+    broker.insert_exchange(&record.name, number, record.options);
     Some(())
 }
 

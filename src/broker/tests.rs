@@ -448,3 +448,27 @@ fn a_shorter_session_expiry_holds_for_those_that_are_away_when_it_is_set() {
     broker.handle_timeout(now(3_602_000));
     assert_eq!(broker.status().sessions, 0, "one was away for as long already");
 }
+
+/// As many as are allowed, with names as people give them, leave room for subscriptions and wills.
+#[test]
+fn the_account_has_room_for_the_numbers_that_are_allowed() {
+    let policy =
+        Policy { queues_max: 10_000, flash_quota_bytes: 50 << 20, memory_max: 128 << 20, ..policy() };
+    let mut broker = Broker::new(policy, 1, now(0), BatchNumber(0), 1);
+    let predeclared = broker.status().exchanges;
+    for n in 0..10_000 {
+        declare(&mut broker, &format!("a queue with number {n}"), QueueSettings::default(), true);
+    }
+    for n in predeclared..10_000 {
+        let options = ExchangeOptions::new(ExchangeKind::Direct);
+        broker.create_exchange(now(0), &format!("an exchange with number {n}"), options).expect("room");
+    }
+    let target = Target::Queue(broker.named_queue("a queue with number 1").expect("it was made"));
+    let source = broker.exchange("an exchange with number 99").expect("it was made");
+    for n in 0..60_000 {
+        let key = format!("a key with number {n}");
+        broker.bind(now(0), source, target, &key, BindingArguments::default()).expect("room");
+    }
+    let kept_max = broker.policy.flash_quota_bytes / 4;
+    assert!(broker.kept_bytes as u64 <= kept_max / 10 * 9, "{} of {kept_max}", broker.kept_bytes);
+}

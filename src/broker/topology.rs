@@ -7,6 +7,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::allowance::{binding_bytes, exchange_bytes, queue_bytes};
 use super::exchange::{
     Binding, BindingArguments, ExchangeIndex, ExchangeKind, ExchangeOptions, Exchanges, MessageReader, Target,
 };
@@ -18,10 +19,9 @@ use super::topology_rows::{BindingRecord, RecordedTarget};
 use super::trace::TraceStep;
 use super::{Broker, Event, Gate};
 use crate::ids::{BatchNumber, ConnectionId};
+use crate::limits;
 use crate::time::Now;
 
-/// Bindings of all exchanges: a peer must not fill memory with them.
-const BINDINGS_MAX: usize = 200_000;
 const EXCHANGES_MAX: usize = 10_000;
 
 /// Why something is not created or ended.
@@ -29,6 +29,10 @@ const EXCHANGES_MAX: usize = 10_000;
 pub enum TopologyRefused {
     /// There are as many as the operator allows.
     TooMany,
+    /// Its arguments are larger than [`limits::ARGUMENTS_BYTES_MAX`].
+    TooLarge,
+    /// What clients have declared, with their subscriptions and wills, takes as much as it may.
+    Crowded,
     /// Somebody uses it.
     InUse,
     /// It holds messages.
@@ -41,6 +45,10 @@ impl fmt::Display for TopologyRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooMany => "the limit is reached",
+            Self::TooLarge => {
+                return write!(f, "its arguments are larger than {} bytes", limits::ARGUMENTS_BYTES_MAX);
+            }
+            Self::Crowded => "there is no room for more names, keys and arguments",
             Self::InUse => "in use",
             Self::NotEmpty => "not empty",
             Self::Missing => "not found",
@@ -126,7 +134,7 @@ impl Broker {
     /// Creates an exchange under a name that is free.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When there are too many, or there is no room for its name and arguments.
     pub fn create_exchange(
         &mut self,
         now: Now,
@@ -136,9 +144,10 @@ impl Broker {
         if self.exchanges.len() >= EXCHANGES_MAX {
             return Err(TopologyRefused::TooMany);
         }
+        self.room_to_declare(&options.arguments, exchange_bytes(name, &options))?;
         let number = self.ledger.queue_id().0;
         let (durable, delayed) = (options.durable, options.delayed);
-        let index = self.exchanges.insert(name, number, options);
+        let index = self.insert_exchange(name, number, options);
         if delayed {
             self.create_delay_queue(now, index, durable);
         }
@@ -150,6 +159,17 @@ impl Broker {
             exchange.record_batch = batch;
         }
         Ok(Gate::Batch(batch))
+    }
+
+    /// Adds an exchange to those that are there.
+    pub(super) fn insert_exchange(
+        &mut self,
+        name: &str,
+        number: u64,
+        options: ExchangeOptions,
+    ) -> ExchangeIndex {
+        self.keeps(exchange_bytes(name, &options));
+        self.exchanges.insert(name, number, options)
     }
 
     /// Deletes an exchange with all bindings from it and to it.
@@ -183,7 +203,10 @@ impl Broker {
                 let record = RecordKey::Exchange(exchange.number);
                 gate = Gate::Batch(self.ledger.touch(now.mono, record, Urgency::Now));
             }
-            self.bindings -= exchange.bindings.values().map(Vec::len).sum::<usize>();
+            self.drops(exchange_bytes(&exchange.name, &exchange.options));
+            for ((_, key), alike) in &exchange.bindings {
+                alike.iter().for_each(|binding| self.uncount_binding(key, binding));
+            }
             if let Some(delay_queue) = exchange.delay_queue {
                 self.end_queue(now, delay_queue);
             }
@@ -195,7 +218,7 @@ impl Broker {
     /// Binds; the same binding again changes nothing. Source and target exist.
     ///
     /// # Errors
-    /// When there are too many bindings.
+    /// When there are too many bindings, or there is no room for its key and arguments.
     pub fn bind(
         &mut self,
         now: Now,
@@ -204,21 +227,21 @@ impl Broker {
         key: &str,
         arguments: BindingArguments,
     ) -> Result<Gate, TopologyRefused> {
-        if self.bindings >= BINDINGS_MAX {
-            return Err(TopologyRefused::TooMany);
+        if let Some(same) = self.exchanges.binding(source, target, key, &arguments.encoded) {
+            return Ok(Gate::Batch(same.record_batch));
         }
+        self.room_to_bind(source, key, &arguments)?;
         let durable = self.exchanges.get(source).is_some_and(|exchange| exchange.options.durable)
             && self.is_durable(target);
         let number = if durable { self.ledger.queue_id().0 } else { 0 };
         let record_batch = if durable { self.ledger.open_batch() } else { BatchNumber(0) };
-        let encoded = arguments.encoded.clone();
+        let bytes = binding_bytes(key, &arguments);
         let binding = Binding { number, record_batch, arguments };
         if self.exchanges.bind(&mut self.index, source, target, key, binding).is_none() {
-            let alike = self.exchanges.get(source).and_then(|e| e.bindings.get(&(target, Box::from(key))));
-            let same = alike.into_iter().flatten().find(|old| old.arguments.encoded == encoded);
-            return Ok(same.map_or(Gate::Open, |binding| Gate::Batch(binding.record_batch)));
+            return Ok(Gate::Open);
         }
         self.bindings += 1;
+        self.keeps(bytes);
         if !durable {
             return Ok(Gate::Open);
         }
@@ -238,7 +261,7 @@ impl Broker {
         let Some(binding) = self.exchanges.unbind(&mut self.index, source, target, key, encoded) else {
             return Gate::Open;
         };
-        self.bindings -= 1;
+        self.uncount_binding(key, &binding);
         let mut gate = Gate::Open;
         if binding.number != 0 {
             self.recorded_bindings.remove(&binding.number);
@@ -250,10 +273,15 @@ impl Broker {
         gate
     }
 
+    fn uncount_binding(&mut self, key: &str, binding: &Binding) {
+        self.bindings -= 1;
+        self.drops(binding_bytes(key, &binding.arguments));
+    }
+
     /// Creates a named queue under a name that is free; an exclusive one belongs to `connection`.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When there are too many, or there is no room for its name and arguments.
     pub fn create_queue(
         &mut self,
         now: Now,
@@ -264,6 +292,7 @@ impl Broker {
         if self.named.len() >= self.policy.queues_max {
             return Err(TopologyRefused::TooMany);
         }
+        self.room_to_declare(&options.arguments, queue_bytes(name, &options))?;
         let durable = options.durable && !options.exclusive;
         let mut named = Named::new(options, now.mono);
         named.owner = named.options.exclusive.then_some(connection);
@@ -296,6 +325,10 @@ impl Broker {
     fn insert_named(&mut self, name: &str, named: Named, durable: bool) -> QueueIndex {
         let id = self.ledger.queue_id();
         let hidden = named.delays.is_some();
+        if !hidden {
+            // The other kind is charged with its exchange.
+            self.keeps(queue_bytes(name, &named.options));
+        }
         let bounds = self.bounds_of_named(name, Some(&named));
         let mut queue = Queue::new(id, name.into(), durable, bounds);
         queue.kind = QueueKind::Named;
@@ -399,6 +432,7 @@ impl Broker {
         }
         if named.delays.is_none() {
             self.named.remove(&queue.name);
+            self.drops(queue_bytes(&queue.name, &named.options));
         }
         for exchange in self.unbind_target(now, Target::Queue(index)) {
             self.end_exchange(now, exchange);
@@ -497,9 +531,11 @@ impl Broker {
             RecordedTarget::Queue(id) => Target::Queue(*self.durable.get(&crate::ids::QueueId(id))?),
             RecordedTarget::Exchange(number) => Target::Exchange(self.exchanges.by_number(number)?),
         };
+        let bytes = binding_bytes(&record.key, &record.arguments);
         let binding = Binding { number, record_batch: BatchNumber(0), arguments: record.arguments };
         self.exchanges.bind(&mut self.index, source, target, &record.key, binding)?;
         self.bindings += 1;
+        self.keeps(bytes);
         self.recorded_bindings.insert(number, (source, target, record.key));
         Some(())
     }
@@ -516,14 +552,15 @@ impl Broker {
     /// Takes out what leads to `target`; answers the exchanges that go with their last binding now.
     fn unbind_target(&mut self, now: Now, target: Target) -> Vec<ExchangeIndex> {
         let mut ending = Vec::new();
-        for (source, numbers, count) in self.exchanges.unbind_all(&mut self.index, target) {
+        for (source, bindings) in self.exchanges.unbind_all(&mut self.index, target) {
             // The implicit bindings of the default exchange are not counted.
-            let counted = if source == ExchangeIndex::DEFAULT { 0 } else { count };
-            self.bindings -= counted;
-            for number in numbers {
-                self.recorded_bindings.remove(&number);
-                let soon = Urgency::Lazy(Duration::from_secs(1));
-                self.ledger.touch(now.mono, RecordKey::Binding(number), soon);
+            for (key, binding) in bindings.iter().filter(|_| source != ExchangeIndex::DEFAULT) {
+                self.uncount_binding(key, binding);
+                if binding.number != 0 {
+                    self.recorded_bindings.remove(&binding.number);
+                    let soon = Urgency::Lazy(Duration::from_secs(1));
+                    self.ledger.touch(now.mono, RecordKey::Binding(binding.number), soon);
+                }
             }
             if self.ends_unbound(source) {
                 ending.push(source);

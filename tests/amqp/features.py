@@ -229,7 +229,14 @@ def mistakes():
     def publish(exchange, **properties):
         return lambda ch: (ch.basic_publish(exchange, "k", "", P(**properties)), ch.queue_declare("there", passive=True))
 
+    note = {"x-note": "n" * 5000}
+    too_large = "arguments are larger than 4096 bytes"
+
     for code, text, act in [
+        (406, too_large, declare("noted", arguments=note)),
+        (406, too_large, lambda ch: ch.exchange_declare("noted", exchange_type="fanout", arguments=note)),
+        (406, too_large, lambda ch: ch.queue_bind("there", "there", "k", arguments=note)),
+        (406, too_large, lambda ch: ch.exchange_bind("there", "amq.fanout", "k", arguments=note)),
         (404, "no queue 'missing' in vhost '/'", declare("missing", passive=True)),
         (404, "no exchange 'missing' in vhost '/'", publish("missing")),
         (404, "no queue 'missing'", lambda ch: ch.basic_get("missing")),

@@ -6,14 +6,15 @@ mod delayed;
 #[path = "../support/disk.rs"]
 mod disk;
 mod refusing;
+mod room;
 
 use std::time::Duration;
 
 use disk::SimDisk;
 use gatewayd::broker::{
     BindingArguments, Broker, DeadLetter, ExchangeIndex, ExchangeKind, ExchangeOptions, Overflow, Policy,
-    Publish, QueueBounds, QueueIndex, QueueOptions, QueueSettings, Recovered, RecoverySummary, Settlement,
-    Target,
+    Publish, QueueBounds, QueueIndex, QueueOptions, QueueSettings, Recovered, RecoverySummary, SessionTerms,
+    Settlement, Target,
 };
 use gatewayd::ids::ConnectionId;
 use gatewayd::message::{Annotations, Assurance, Message};

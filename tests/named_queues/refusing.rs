@@ -1,7 +1,7 @@
 //! Queues and sessions that reject what does not fit: what they took they keep, and what nobody can be told that they
 //! refused leaves a receipt, as does what no queue wants any more.
 
-use gatewayd::broker::{LossReason, LossReceipt, ReadyOverflow, Replay, SessionTerms, SubscribeOptions};
+use gatewayd::broker::{LossReason, LossReceipt, ReadyOverflow, Replay, SubscribeOptions};
 
 use super::delayed::{delayed, delaying};
 use super::*;
