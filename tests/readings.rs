@@ -137,6 +137,80 @@ fn readings_are_there_once_when_their_rows_were_written_anew_during_a_flush() {
     }
 }
 
+/// Retries of a flush come when they are due, also when something comes each second.
+#[test]
+fn a_flush_that_failed_is_tried_again_whatever_comes() {
+    let mut world = World::new(setup(7));
+    connect(&mut world);
+    let mut sent = 0;
+    let mut one = |world: &mut World| {
+        publish(world, "a/x", 1, sent);
+        world.pass(SECOND);
+        sent += 1;
+        sent
+    };
+    world.series.as_mut().unwrap().refuses = true;
+    for _ in 0..120 {
+        one(&mut world);
+    }
+    assert_eq!(world.gateway.series_failure(), Some("held"));
+    world.series.as_mut().unwrap().refuses = false;
+    let (mut seconds, mut sent) = (0, 0);
+    while world.gateway.series_failure().is_some() {
+        seconds += 1;
+        assert!(seconds <= 11, "it is not tried again");
+        sent = one(&mut world);
+    }
+    assert!(world.series.as_ref().unwrap().store.pending() < 10);
+    world.cut_power();
+    assert_eq!(found(&world), (0..sent).map(|number| (number, 1)).collect());
+}
+
+/// What the window's bound drops while flushes fail is not kept in memory, and what is told to be lost is lost.
+#[test]
+fn losses_while_flushes_fail_are_forgotten_and_true() {
+    for held in [false, true] {
+        let mut setup = setup(8);
+        setup.store = StoreOptions { reserve_free: 0, gateway_bytes_max: 2 << 20, ..StoreOptions::default() };
+        let mut world = World::new(setup);
+        connect(&mut world);
+        world.series.as_mut().unwrap().refuses = true;
+        let filling = "x".repeat(1000);
+        for number in 0..3000u64 {
+            let topic = if number % 3 == 0 { "b/x" } else { "a/x" };
+            let payload = format!("{{\\\"n\\\": {number}, \\\"f\\\": \\\"{filling}\\\"}}");
+            let id = number + 1;
+            world.send("p", &format!("PUBLISH topic={topic} qos=1 id={id} payload=\"{payload}\""));
+            if number % 10 == 0 {
+                world.pass(MOMENT);
+            }
+            if number == 2800 {
+                // One that is under way for a while, and fails in the end or not.
+                world.series.as_mut().unwrap().held = held;
+            }
+        }
+        world.pass(SECOND);
+        let pending = world.series.as_ref().unwrap().store.pending();
+        let waiting: u32 = world
+            .gateway
+            .broker()
+            .collections()
+            .map(|(index, _)| world.gateway.broker().unsettled_readings(index).0)
+            .sum();
+        assert!(waiting < 1500, "{waiting}");
+        assert!(pending <= waiting as usize + 20, "{pending} in memory, {waiting} in the window");
+        let series = world.series.as_mut().unwrap();
+        (series.refuses, series.held) = (false, false);
+        world.settle();
+        world.pass(Duration::from_secs(11));
+        assert_eq!(world.gateway.series_failure(), None);
+        let found = found(&world);
+        assert!(found.values().all(|count| *count == 1));
+        let lost: u64 = world.gateway.broker().loss_receipts().map(|receipt| receipt.messages).sum();
+        assert_eq!(found.len() as u64 + lost, 3000, "{lost} are told to be lost");
+    }
+}
+
 /// Publishes at random, and knows what must be there.
 struct Plant {
     world: World,
@@ -171,13 +245,14 @@ impl Plant {
 
     /// The series store takes no flush for a while.
     fn hold(&mut self) {
-        self.world.series.as_mut().unwrap().held = true;
-        self.world.gateway.series_failing(self.world.now, "held".to_owned());
+        self.world.series.as_mut().unwrap().refuses = true;
+        self.world.gateway.want_series_flush();
         self.world.settle();
     }
 
     fn release(&mut self) {
-        self.world.series.as_mut().unwrap().held = false;
+        self.world.series.as_mut().unwrap().refuses = false;
+        self.world.gateway.want_series_flush();
         self.world.settle();
         self.world.pass(SECOND);
     }

@@ -1,5 +1,6 @@
 //! Readings on their way from the broker's collections to the series store: handed over as they come, flushed when it
-//! is time or when they press, settled when the flush is synced. Owns when; leaves how to `series`.
+//! is time or when they press, settled when the flush is synced, flushed again after a pause when one failed. Owns
+//! when; leaves how to `series`.
 //!
 //! A flush costs some ten pages however little it holds. So a route with an interval has its readings written to the
 //! row log when the interval is over, which costs one, and they are flushed with all others.
@@ -24,6 +25,11 @@ const WAITING_BYTES_MAX: u64 = 2 << 20;
 const TRIM_INTERVAL: Duration = Duration::from_secs(3600);
 /// Publishers are held back while a flush is under way and so many times as much waits.
 const CONGESTED: u32 = 2;
+/// Pause before a flush that failed is asked for again; it doubles up to [`RETRY_PAUSE_MAX`].
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(200);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A flush that is asked for again waits so long at most until the row log knows what was dropped.
+const RETRY_HOLD_MAX: Duration = Duration::from_secs(1);
 /// A batch that is full takes the rest of the readings to be kept after this.
 const KEEP_PAUSE: Duration = Duration::from_millis(20);
 
@@ -36,7 +42,7 @@ pub enum SeriesRequest {
         collection: Arc<str>,
         before: u64,
     },
-    /// Store, sync, and answer with [`Gateway::series_flushed`]. Not asked again before.
+    /// Store, sync, and answer with [`Gateway::series_flushed`] or [`Gateway::series_failing`]. Not asked again before.
     Flush {
         parts: Vec<FlushTo>,
         /// The wall clock, if it is trusted.
@@ -64,6 +70,11 @@ pub(super) struct Readings {
     /// Some of their readings were dropped, and are to be forgotten.
     dropped: BTreeSet<QueueIndex>,
     flushing: Option<Vec<(QueueIndex, u64)>>,
+    /// A flush failed: the next is asked for then, whatever comes.
+    retry_due: Option<Mono>,
+    retry_pause: Duration,
+    /// Publishers are held back until then, so that nothing is dropped that the next flush stores.
+    retry_hold: Option<Mono>,
     /// Collections that get nothing any more are looked at then.
     trim_due: Mono,
     /// Somebody waits for all that is there to be stored.
@@ -128,6 +139,7 @@ impl Gateway {
     /// The flush that was asked for is synced: its readings need no row any more.
     pub fn series_flushed(&mut self, now: Now) {
         self.readings.failing = None;
+        self.readings.retry_pause = Duration::ZERO;
         for (index, through) in self.readings.flushing.take().unwrap_or_default() {
             self.broker.settle_readings(now, index, through);
             self.readings.forgotten.insert(index, through.saturating_add(1));
@@ -142,12 +154,16 @@ impl Gateway {
         self.resume_congested(now);
     }
 
-    /// The series store does not store; the text says why. Readings wait in the row log meanwhile, all of them.
+    /// The flush that was asked for failed, and stored nothing; the text says why. Readings wait in the row log
+    /// meanwhile, all of them, and what a bound drops of them is lost.
     pub fn series_failing(&mut self, now: Now, why: String) {
         self.readings.failing = Some(why);
-        for (index, _) in self.readings.flushing.iter().flatten() {
-            self.readings.keep_due.insert(*index, now.mono);
+        for (index, _) in self.readings.flushing.take().into_iter().flatten() {
+            self.readings.keep_due.insert(index, now.mono);
         }
+        let pause = (self.readings.retry_pause * 2).clamp(RETRY_PAUSE_MIN, RETRY_PAUSE_MAX);
+        self.readings.retry_pause = pause;
+        self.readings.retry_due = Some(now.mono + pause);
         // Nobody knows for how long: the bounds decide, and receipts tell.
         self.broker.set_readings_congested(false);
         self.resume_congested(now);
@@ -163,6 +179,13 @@ impl Gateway {
     /// Has everything that may be stored flushed in the next round: for a clean stop, or a deletion.
     pub const fn want_series_flush(&mut self) {
         self.readings.wanted = true;
+        self.readings.retry_due = None;
+    }
+
+    /// Why the last flush failed, if it did.
+    #[must_use]
+    pub fn series_failure(&self) -> Option<&str> {
+        self.readings.failing.as_deref()
     }
 
     /// True while a flush is under way or asked for.
@@ -176,6 +199,9 @@ impl Gateway {
         let keep = self.readings.keep_due.values().min().copied();
         if self.readings.flushing.is_some() {
             return keep;
+        }
+        if let Some(retry) = self.readings.retry_hold.or(self.readings.retry_due) {
+            return keep.into_iter().chain([retry]).min();
         }
         self.readings.due.values().min().copied().into_iter().chain(keep).min()
     }
@@ -267,8 +293,12 @@ impl Gateway {
                     || messages >= CONGESTED * WAITING_MAX
                     || bytes >= u64::from(CONGESTED) * WAITING_BYTES_MAX
             };
-            let congested = self.readings.failing.is_none() && flushing.iter().any(presses);
+            // While one is tried again nothing is to be dropped that it stores.
+            let congested = self.readings.failing.is_some() || flushing.iter().any(presses);
             self.broker.set_readings_congested(congested);
+            return;
+        }
+        if self.waits_to_retry(now) {
             return;
         }
         let indexes: Vec<QueueIndex> = self.broker.collections().map(|(index, _)| index).collect();
@@ -279,7 +309,8 @@ impl Gateway {
         let broker = &self.broker;
         self.readings.due.retain(|index, _| broker.unsettled_readings(*index).0 > 0);
         let is_due = self.readings.due.values().any(|at| *at <= now.mono);
-        let is_wanted = self.readings.wanted || self.readings.rekeyed;
+        let is_retried = self.readings.retry_due.take().is_some();
+        let is_wanted = self.readings.wanted || self.readings.rekeyed || is_retried;
         if !is_due && !is_wanted && !indexes.iter().any(presses) {
             return;
         }
@@ -301,12 +332,36 @@ impl Gateway {
         if parts.is_empty() {
             // Nothing to flush; what was dropped meanwhile is not noted any more.
             self.readings.rekeyed &= !self.readings.due.is_empty();
+            if self.readings.due.is_empty() {
+                self.readings.failing = None;
+            } else if is_retried {
+                self.readings.retry_due = Some(now.mono + RETRY_PAUSE_MAX);
+            }
             return;
         }
         self.readings.flushing = Some(flushing);
         self.readings.rekeyed = false;
         let now_ms = now.wall_trusted.then(|| i64::try_from(now.wall.0).unwrap_or(i64::MAX));
         requests.push(SeriesRequest::Flush { parts, now_ms });
+    }
+
+    /// True while the pause after a failed flush lasts, and then until the row log knows what was dropped: what was told
+    /// to be lost is not stored after that.
+    fn waits_to_retry(&mut self, now: Now) -> bool {
+        let Some(at) = self.readings.retry_due else {
+            self.readings.retry_hold = None;
+            return false;
+        };
+        if at > now.mono {
+            return true;
+        }
+        let end = *self.readings.retry_hold.get_or_insert(now.mono + RETRY_HOLD_MAX);
+        if !self.readings.dropped.is_empty() && now.mono < end {
+            self.broker.set_readings_congested(true);
+            return true;
+        }
+        self.readings.retry_hold = None;
+        false
     }
 
     /// Has the readings of routes with an interval written to the row log. What a flush has under way needs no row:
@@ -321,10 +376,7 @@ impl Gateway {
             .collect();
         for index in due {
             let under_way = self.readings.flushing.iter().flatten().find(|(of, _)| *of == index);
-            let from = match under_way {
-                Some((_, through)) if self.readings.failing.is_none() => through.saturating_add(1),
-                _ => 0,
-            };
+            let from = under_way.map_or(0, |(_, through)| through.saturating_add(1));
             if self.broker.keep_readings(now, index, from) {
                 self.readings.keep_due.insert(index, now.mono + KEEP_PAUSE);
             } else {

@@ -233,7 +233,12 @@ async fn answer_collection(
         }
         Asked::Delete(query) => {
             // What waits in the row log would come back after a power cut.
-            collections_life::flush(core).await;
+            if let Err(why) = collections_life::flush(core).await {
+                return whole(Response::error(
+                    503,
+                    &format!("nothing is deleted, readings are not stored: {why}"),
+                ));
+            }
             match core.series.delete(*query).await {
                 Ok(deleted) => whole(Response::json(200, &json!({ "deleted": deleted }))),
                 Err(why) => whole(Response::error(503, &why)),

@@ -17,6 +17,9 @@ use crate::ingest::Collector;
 use crate::series::{SeriesStore, Start};
 use crate::store::{Disk, Recovery, StoreError};
 
+/// Pause before a stop has the last readings flushed again.
+const FLUSH_PAUSE: Duration = Duration::from_millis(500);
+
 /// Opens the series store beside the row log that was recovered. Answers what was damaged, too.
 pub(super) fn open(
     config: &Config,
@@ -81,12 +84,20 @@ pub(super) async fn take_answers(
     }
 }
 
-/// Waits until everything that may be stored is stored.
-pub(super) async fn flush(core: &Rc<Core>) {
+/// Waits until everything that may be stored is stored, or a try to do so has failed. The error says why.
+pub(super) async fn flush(core: &Rc<Core>) -> Result<(), String> {
     core.gateway.borrow_mut().want_series_flush();
     core.round();
     while core.gateway.borrow().is_series_flushing() {
         tokio::time::sleep(Duration::from_millis(2)).await;
         core.round();
+    }
+    core.gateway.borrow().series_failure().map_or(Ok(()), |why| Err(why.to_owned()))
+}
+
+/// Waits until everything that may be stored is stored, however often that fails.
+pub(super) async fn flush_all(core: &Rc<Core>) {
+    while flush(core).await.is_err() {
+        tokio::time::sleep(FLUSH_PAUSE).await;
     }
 }

@@ -333,7 +333,7 @@ async fn stop(core: &Rc<Core>, answers: &mut mpsc::Receiver<Answer>, series_clos
     core.gateway.borrow_mut().shut_down(now);
     core.round();
     write_rest(core).await;
-    if tokio::time::timeout(FLUSH_TIMEOUT, collections::flush(core)).await.is_err() {
+    if tokio::time::timeout(FLUSH_TIMEOUT, collections::flush_all(core)).await.is_err() {
         tracing::error!("the collections did not take the last readings; they stay in the row log");
     }
     core.series.close();

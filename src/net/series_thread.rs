@@ -1,12 +1,17 @@
 //! The series store's own thread: takes readings, flushes them, gives queries their snapshots, feeds those who follow.
 //!
-//! A flush that failed is tried again with growing pauses until it succeeds; everything else goes on meanwhile, and
-//! the readings wait in the row log. A query runs on a thread of its own and asks here for snapshots only.
+//! A flush that failed is told to the gateway, which asks again; a file that cannot be opened after a failure, and a
+//! correction of times, are tried again here, with growing pauses. Everything else goes on meanwhile. A query runs on a
+//! thread of its own and asks here for snapshots only.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what failed is tried again when it is due, by the monotonic clock"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::mpsc as to_core;
@@ -19,11 +24,12 @@ use crate::ingest::route::Route;
 use crate::ingest::{Collector, Taken, overview};
 use crate::series::copy::SeriesBite;
 use crate::series::{
-    FlushTo, Format, Item, Query, QueryError, Rules, SeriesStore, Snapshot, Source, Writer, put_json, run,
-    takes, wants,
+    Format, Item, Query, QueryError, Rules, SeriesStore, Snapshot, Source, Writer, put_json, run, takes,
+    wants,
 };
+use crate::store::StoreError;
 
-/// Pause before a flush is tried again; it doubles up to [`PAUSE_MAX`].
+/// Pause before something is tried again; it doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A query gets its snapshot within this.
@@ -102,8 +108,8 @@ impl SeriesThread {
             store,
             collector,
             followers: Vec::new(),
-            flush: None,
             correct: None,
+            retry_at: None,
             pause: PAUSE_MIN,
             answers,
         };
@@ -215,10 +221,10 @@ struct Owner {
     store: SeriesStore,
     collector: Collector,
     followers: Vec<(Box<Query>, to_core::Sender<Piece>)>,
-    /// A flush that did not succeed yet.
-    flush: Option<(Option<i64>, Vec<FlushTo>)>,
     /// A correction of times that did not succeed yet.
     correct: Option<i64>,
+    /// What failed is tried again then, whatever requests come.
+    retry_at: Option<Instant>,
     pause: Duration,
     answers: to_core::Sender<SeriesAnswer>,
 }
@@ -226,10 +232,10 @@ struct Owner {
 impl Owner {
     fn serve(mut self, requests: &mpsc::Receiver<Request>) {
         loop {
-            let request = if self.flush.is_some() || self.correct.is_some() {
-                requests.recv_timeout(self.pause)
-            } else {
-                requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
+            let request = match self.retry_at.map(|at| at.saturating_duration_since(Instant::now())) {
+                None => requests.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+                Some(Duration::ZERO) => Err(mpsc::RecvTimeoutError::Timeout),
+                Some(left) => requests.recv_timeout(left),
             };
             match request {
                 Ok(Request::Series(requests)) => requests.into_iter().for_each(|request| self.act(request)),
@@ -292,17 +298,18 @@ impl Owner {
             SeriesRequest::Take(taken) => self.take(taken),
             SeriesRequest::Forget { collection, before } => self.store.forget(&collection, before),
             SeriesRequest::Flush { parts, now_ms } => {
-                self.flush = Some((now_ms, parts));
-                self.pause = PAUSE_MIN;
-                self.try_flush();
+                let flushed = self.store.flush(now_ms, &parts);
+                self.tell_damage();
+                let answer = match flushed {
+                    Ok(()) => SeriesAnswer::Flushed,
+                    Err(error) => SeriesAnswer::Failing(error.to_string()),
+                };
+                drop(self.answers.blocking_send(answer));
+                self.retry_if_needed();
             }
             SeriesRequest::Trim { now_ms } => {
-                if self.flush.is_none()
-                    && let Err(error) = self.store.trim(now_ms)
-                {
-                    self.fail(&error.to_string());
-                    // If that fails too, the next flush tells and tries again.
-                    drop(self.store.reopen());
+                if let Err(error) = self.store.trim(now_ms) {
+                    self.recover("what is too old was not removed", &error);
                 }
             }
             SeriesRequest::Correct { ahead_ms } => {
@@ -340,37 +347,51 @@ impl Owner {
         });
     }
 
-    fn try_flush(&mut self) {
-        let Some((now_ms, parts)) = &self.flush else { return };
-        match self.store.flush(*now_ms, parts) {
-            Ok(()) => {
-                self.flush = None;
-                drop(self.answers.blocking_send(SeriesAnswer::Flushed));
-            }
-            Err(error) => self.fail(&error.to_string()),
+    /// After a failure what is stored can be read again at once, if the file opens.
+    fn recover(&mut self, what: &'static str, error: &StoreError) {
+        tracing::error!(%error, "{what}");
+        if self.store.reopen().is_ok() {
+            self.tell_damage();
+        }
+        self.retry_if_needed();
+    }
+
+    fn retry_if_needed(&mut self) {
+        if self.store.is_open() && self.correct.is_none() {
+            (self.retry_at, self.pause) = (None, PAUSE_MIN);
+        } else if self.retry_at.is_none() {
+            self.retry_at = Some(Instant::now() + self.pause);
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
         }
     }
 
     fn try_again(&mut self) {
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
-        match self.store.reopen() {
-            Ok(()) => {
-                let damage = self.store.take_damage();
-                if !damage.is_empty() {
-                    drop(self.answers.blocking_send(SeriesAnswer::Damaged(damage)));
-                }
-                self.correct();
-                self.try_flush();
-            }
-            Err(error) => self.fail(&error.to_string()),
+        self.retry_at = None;
+        if !self.store.is_open()
+            && let Err(error) = self.store.reopen()
+        {
+            tracing::error!(%error, "the file of the collections does not open");
+            return self.retry_if_needed();
         }
+        self.tell_damage();
+        self.correct();
     }
 
     fn correct(&mut self) {
-        let Some(ahead_ms) = self.correct else { return };
+        let Some(ahead_ms) = self.correct else { return self.retry_if_needed() };
         match self.store.correct_times(ahead_ms) {
-            Ok(()) => self.correct = None,
-            Err(error) => self.fail(&error.to_string()),
+            Ok(()) => {
+                self.correct = None;
+                self.retry_if_needed();
+            }
+            Err(error) => self.recover("estimated times were not corrected", &error),
+        }
+    }
+
+    fn tell_damage(&mut self) {
+        let damage = self.store.take_damage();
+        if !damage.is_empty() {
+            drop(self.answers.blocking_send(SeriesAnswer::Damaged(damage)));
         }
     }
 
@@ -380,14 +401,8 @@ impl Owner {
             |origin: &crate::series::Origin| topic.as_deref().is_none_or(|topic| takes(topic, &origin.topic));
         let span = query.since.unwrap_or(i64::MIN)..query.until.unwrap_or(i64::MAX);
         self.store.delete(&query.collection, &wanted, span).map_err(|error| {
-            let why = error.to_string();
-            self.fail(&why);
-            drop(self.store.reopen());
-            why
+            self.recover("readings were not deleted", &error);
+            error.to_string()
         })
-    }
-
-    fn fail(&self, why: &str) {
-        drop(self.answers.blocking_send(SeriesAnswer::Failing(why.to_owned())));
     }
 }

@@ -119,7 +119,7 @@ pub(super) struct Pending {
 pub struct SeriesStore {
     disk: Arc<dyn Disk>,
     options: SeriesOptions,
-    /// `None` after a failure, until [`SeriesStore::reopen`].
+    /// `None` after a failure, until [`SeriesStore::reopen`] succeeds.
     file: Option<Arc<SeriesFile>>,
     registry: Registry,
     /// Series whose record is not on flash.
@@ -128,6 +128,8 @@ pub struct SeriesStore {
     flush: u64,
     /// A flush that failed, by its number: it may have taken effect all the same.
     unsure: Option<(u64, Vec<FlushTo>)>,
+    /// The number of a transaction that failed: it may have taken effect, too.
+    failed: Option<u64>,
     starts: Starts,
     /// Starts whose records are of no use any more.
     useless_starts: Vec<u32>,
@@ -157,6 +159,7 @@ impl SeriesStore {
             tails: BTreeMap::new(),
             flush: 0,
             unsure: None,
+            failed: None,
             disk_counters: Arc::new(Counters::default()),
             counters: SeriesCounters::default(),
             shared: BTreeMap::new(),
@@ -165,7 +168,7 @@ impl SeriesStore {
         };
         let watermarks = store.open_file()?;
         store.record_start()?;
-        let damage = store.damage.clone();
+        let damage = store.take_damage();
         Ok((store, Found { watermarks, damage }))
     }
 
@@ -197,7 +200,9 @@ impl SeriesStore {
     pub fn forget(&mut self, collection: &str, sequence: u64) {
         let registry = &self.registry;
         self.tails.retain(|id, tail| {
-            if registry.get(*id).is_some_and(|series| &*series.collection == collection) {
+            if tail.first().is_some_and(|pending| pending.sequence < sequence)
+                && registry.get(*id).is_some_and(|series| &*series.collection == collection)
+            {
                 tail.retain(|pending| pending.sequence >= sequence);
             }
             !tail.is_empty()
@@ -228,15 +233,22 @@ impl SeriesStore {
     /// clock, `None` when it is not trusted: nothing is too old then.
     ///
     /// # Errors
-    /// See [`StoreError`]; nothing of it is stored then, and the store wants a [`SeriesStore::reopen`].
+    /// See [`StoreError`]; nothing of it is stored then. What was stored before can be read all the same, unless the
+    /// file cannot even be opened again.
     pub fn flush(&mut self, now_ms: Option<i64>, parts: &[FlushTo]) -> Result<(), StoreError> {
-        if self.file.is_some() {
-            self.unsure = Some((self.flush + 1, parts.to_vec()));
+        if self.file.is_none() {
+            self.reopen()?;
         }
-        self.transact(|change, rows| {
+        let number = self.flush + 1;
+        self.unsure = Some((number, parts.to_vec()));
+        let stored = self.transact(|change, rows| {
             change.store_tails(rows, parts)?;
             change.keep_bounds(rows, now_ms)
-        })?;
+        });
+        if let Err(error) = stored {
+            // What failed may have come after the commit.
+            return if self.reopen().is_ok() && number <= self.flush { Ok(()) } else { Err(error) };
+        }
         self.unsure = None;
         self.forget_stored(parts);
         Ok(())
@@ -358,6 +370,11 @@ impl SeriesStore {
         self.abandon();
         let known = self.damage.len();
         self.open_file()?;
+        let took_effect = self.failed.take().is_some_and(|number| number <= self.flush);
+        if took_effect || self.damage.len() > known {
+            // It does not know what was changed.
+            self.copying = None;
+        }
         if self.damage.len() > known {
             // The file is a new one and knows no series.
             self.unwritten = self.tails.keys().copied().collect();
@@ -371,6 +388,12 @@ impl SeriesStore {
             self.forget_stored(&parts);
         }
         Ok(())
+    }
+
+    /// False after a failure, until [`SeriesStore::reopen`] succeeds.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.file.is_some()
     }
 
     /// What was found damaged since this was last asked.
@@ -468,6 +491,7 @@ impl SeriesStore {
         let (written, touched) = match written {
             Ok(written) => written,
             Err(error) => {
+                self.failed = Some(number);
                 self.abandon();
                 return Err(error);
             }
@@ -498,7 +522,6 @@ impl SeriesStore {
     }
 
     fn abandon(&mut self) {
-        self.copying = None;
         if let Some(file) = self.file.take().and_then(Arc::into_inner) {
             file.abandon();
         }

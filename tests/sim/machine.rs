@@ -464,6 +464,9 @@ impl Machine {
             }
             self.report(trace, now);
             self.close_batch_now(trace, now)?;
+            if self.has_readings() && !self.gateway.is_series_flushing() {
+                self.gateway.want_series_flush();
+            }
             self.serve_series(now);
             if !self.series_step(trace, now) {
                 return Ok(self.cut());

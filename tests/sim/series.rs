@@ -109,20 +109,19 @@ impl Series {
             self.failing = self.store.reopen().is_err();
             return true;
         }
-        let done = if let Some(ahead_ms) = self.correct {
-            self.store.correct_times(ahead_ms).map(|()| self.correct = None)
-        } else if let Some((now_ms, parts)) = &self.flush {
-            self.store.flush(*now_ms, parts).map(|()| {
-                self.flush = None;
-                self.flushed = self.mistake != Some(Mistake::FlushEarly);
-            })
+        if let Some(ahead_ms) = self.correct {
+            if self.store.correct_times(ahead_ms).is_ok() {
+                self.correct = None;
+            }
+        } else if let Some((now_ms, parts)) = self.flush.take() {
+            match self.store.flush(now_ms, &parts) {
+                Ok(()) => self.flushed = self.mistake != Some(Mistake::FlushEarly),
+                Err(error) => gateway.series_failing(now, error.to_string()),
+            }
         } else {
             return false;
-        };
-        if let Err(error) = done {
-            self.failing = true;
-            gateway.series_failing(now, error.to_string());
         }
+        self.failing = !self.store.is_open();
         true
     }
 

@@ -15,6 +15,8 @@ pub struct Series {
     pub collector: Collector,
     /// Flushes wait until [`Series::held`] is false again.
     pub held: bool,
+    /// Flushes fail until [`Series::refuses`] is false again.
+    pub refuses: bool,
     flush: Option<(Option<i64>, Vec<FlushTo>)>,
     pub flushes: u64,
 }
@@ -37,7 +39,7 @@ impl Series {
             store.forget_watermarks().expect("the disk works");
         }
         let collector = Collector::new(config.routes.clone());
-        Self { store, collector, held: false, flush: None, flushes: 0 }
+        Self { store, collector, held: false, refuses: false, flush: None, flushes: 0 }
     }
 
     /// Does what the gateway asks for. True when there was something.
@@ -58,16 +60,17 @@ impl Series {
         if !self.held
             && let Some((now_ms, parts)) = self.flush.take()
         {
-            match self.store.flush(now_ms, &parts) {
+            let flushed = if self.refuses {
+                Err("held".to_owned())
+            } else {
+                self.store.flush(now_ms, &parts).map_err(|error| error.to_string())
+            };
+            match flushed {
                 Ok(()) => {
                     self.flushes += 1;
                     gateway.series_flushed(now);
                 }
-                Err(error) => {
-                    self.flush = Some((now_ms, parts));
-                    self.held = true;
-                    gateway.series_failing(now, error.to_string());
-                }
+                Err(why) => gateway.series_failing(now, why),
             }
             moved = true;
         }
