@@ -47,8 +47,9 @@ pub(super) struct Channel {
     pub prefetch: u16,
     /// The queue that was declared last, meant where none is named.
     pub last_queue: Box<str>,
-    /// Queue of the direct replies to this channel, with its name.
-    pub replies: Option<(QueueIndex, Box<str>)>,
+    /// Name of the queue of the direct replies to this channel. The queue ends with its consumer, before the channel
+    /// does: ask [`Channel::reply_name`].
+    pub replies: Option<Box<str>>,
 }
 
 impl Channel {
@@ -152,7 +153,7 @@ impl Channel {
         for consumer in ending {
             context.broker.cancel(context.now, consumer.queue, link.id, consumer.handle);
         }
-        if let Some((queue, _)) = self.replies.take() {
+        if let Some(queue) = self.reply_name(context.broker).and_then(|name| context.broker.named_queue(name)) {
             let _gone = context.broker.delete_queue(context.now, queue, false, false);
         }
     }

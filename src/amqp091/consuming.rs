@@ -11,7 +11,7 @@ use super::link::{Context, Link};
 use super::rights::{may_receive, may_use};
 use super::settling::Unsettled;
 use crate::auth::{Resource, Right};
-use crate::broker::{ConsumeRefused, QueueIndex, QueueOptions, Settlement, Subscriber};
+use crate::broker::{Broker, ConsumeRefused, QueueIndex, QueueOptions, Settlement, Subscriber};
 
 /// Direct replies are consumed from this; behind it is a queue that lives as long as the channel.
 pub(super) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
@@ -165,6 +165,11 @@ impl Channel {
         Ok(&self.last_queue)
     }
 
+    /// Name of the queue of the direct replies, while it is there: its place in the broker is another's afterwards.
+    pub(super) fn reply_name(&self, broker: &Broker) -> Option<&str> {
+        self.replies.as_deref().filter(|name| broker.named_queue(name).is_some())
+    }
+
     fn reply_queue(
         &mut self,
         link: &Link,
@@ -174,7 +179,7 @@ impl Channel {
         if !no_ack {
             return Err(Fault::precondition("reply consumer cannot acknowledge"));
         }
-        if self.replies.is_some() {
+        if self.reply_name(context.broker).is_some() {
             return Err(Fault::precondition("reply consumer already set"));
         }
         let name =
@@ -184,7 +189,7 @@ impl Channel {
         let (queue, _) = created.map_err(|refused| {
             Fault::new(ReplyCode::NotAllowed, format!("cannot make a reply queue: {refused}"))
         })?;
-        self.replies = Some((queue, name.into()));
+        self.replies = Some(name.into());
         Ok(queue)
     }
 }

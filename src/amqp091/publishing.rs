@@ -177,7 +177,7 @@ impl Channel {
             exchange: exchange_in_message(context, exchange),
             ..Message::default()
         };
-        let also = self.read_properties(link, &mut message)?;
+        let also = self.read_properties(link, context, &mut message)?;
         for address in &also {
             may_publish(link, context, exchange, address)?;
         }
@@ -217,7 +217,12 @@ impl Channel {
     }
 
     /// What the properties ask the gateway for. Answers the further addresses.
-    fn read_properties(&self, link: &Link, message: &mut Message) -> Result<Vec<Box<str>>, Fault> {
+    fn read_properties(
+        &self,
+        link: &Link,
+        context: &Context<'_>,
+        message: &mut Message,
+    ) -> Result<Vec<Box<str>>, Fault> {
         let encoded = message.properties.clone();
         let properties = BasicProperties::decode(encoded.get(1..).unwrap_or_default())?;
         if properties.delivery_mode == Some(2) {
@@ -237,10 +242,10 @@ impl Channel {
         let mut changed = properties;
         let reply_to = properties.reply_to.filter(|reply_to| reply_to.as_bytes() == REPLY_TO.as_bytes());
         if reply_to.is_some() {
-            let Some((_, name)) = &self.replies else {
+            let Some(name) = self.reply_name(context.broker) else {
                 return Err(Fault::precondition("fast reply consumer does not exist"));
             };
-            changed.reply_to = ShortString::try_from(&**name).ok();
+            changed.reply_to = ShortString::try_from(name).ok();
         }
         let Some(headers) = properties.headers else {
             if reply_to.is_some() {

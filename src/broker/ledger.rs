@@ -314,7 +314,7 @@ impl Ledger {
 
     /// When the open batch closes, if nothing else happens.
     pub fn deadline(&self) -> Option<Mono> {
-        if self.in_flight.is_some() || !self.has_work() {
+        if self.in_flight.is_some() || !self.has_work() && !self.urgent {
             return None;
         }
         // Publishers that are held back must not wait for what nothing else is in a hurry about.
@@ -334,7 +334,8 @@ impl Ledger {
         self.deadline().is_some_and(|at| at <= now)
     }
 
-    fn has_work(&self) -> bool {
+    /// True when the open batch would write something.
+    pub fn has_work(&self) -> bool {
         !self.pending.is_empty()
             || !self.settled.is_empty()
             || !self.unretained.is_empty()

@@ -497,6 +497,10 @@ impl Broker {
 
     /// Everything that was changed is in the batch that this gate waits for.
     pub fn commit(&mut self, now: Now) -> Gate {
+        if !self.ledger.has_work() {
+            // Nothing of it needs flash: what it sends back to a queue is still there, for one.
+            return Gate::Open;
+        }
         self.ledger.want(now.mono, Urgency::Now);
         Gate::Batch(self.ledger.open_batch())
     }

@@ -16,25 +16,33 @@ use gatewayd::ids::{BatchNumber, ConnectionId};
 use gatewayd::store::Persisted;
 use gatewayd::time::{Mono, Now, Wall};
 
+mod replies;
+mod transactions;
+
 const NOW: Now = Now { mono: Mono(1_000_000), wall: Wall(1_700_000_000_000), wall_trusted: true };
 
 struct Bench {
     gateway: Gateway,
     closed: Vec<ConnectionId>,
+    now: Now,
 }
 
 impl Bench {
     fn new() -> Self {
-        let config = Config::default();
-        let broker = Broker::new(broker_policy(&config, 1 << 24, 0), 1, NOW, BatchNumber(0), 1);
-        let policy = GatewayPolicy::new(&config, "bench".into());
-        let gateway = Gateway::new(policy, None, None, broker, RecoverySummary::default(), 1, NOW);
-        Self { gateway, closed: Vec::new() }
+        Self::with(&Config::default(), None)
+    }
+
+    fn with(config: &Config, acl: Option<&str>) -> Self {
+        let acl = acl.map(|text| gatewayd::auth::Acl::parse(text.as_bytes()).unwrap());
+        let broker = Broker::new(broker_policy(config, 1 << 24, 0), 1, NOW, BatchNumber(0), 1);
+        let policy = GatewayPolicy::new(config, "bench".into());
+        let gateway = Gateway::new(policy, None, acl, broker, RecoverySummary::default(), 1, NOW);
+        Self { gateway, closed: Vec::new(), now: NOW }
     }
 
     fn accept(&mut self) -> ConnectionId {
         let accept = Accept { allow_anonymous: true, peer: "bench".into(), ..Accept::default() };
-        self.gateway.accept_protocol(NOW, Protocol::Amqp091, accept).unwrap()
+        self.gateway.accept_protocol(self.now, Protocol::Amqp091, accept).unwrap()
     }
 
     /// An open connection with channel 1 open.
@@ -45,7 +53,7 @@ impl Bench {
     /// One of a client that says this of itself.
     fn open_as(&mut self, client_properties: FieldTable<'_>) -> ConnectionId {
         let id = self.accept();
-        self.gateway.receive(NOW, id, &PROTOCOL_HEADER);
+        self.gateway.receive(self.now, id, &PROTOCOL_HEADER);
         self.send(
             id,
             0,
@@ -66,18 +74,85 @@ impl Bench {
     fn send(&mut self, id: ConnectionId, number: u16, method: &impl gatewayd::amqp091::codec::Arguments) {
         let mut bytes = Vec::new();
         encode_method(&mut bytes, number, method).unwrap();
-        self.gateway.receive(NOW, id, &bytes);
+        self.gateway.receive(self.now, id, &bytes);
     }
 
     fn publish(&mut self, id: ConnectionId, routing_key: &str, body: &[u8], persistent: bool) {
-        let mut bytes = Vec::new();
-        put_publish(&mut bytes, routing_key);
         let delivery_mode = Some(if persistent { 2 } else { 1 });
-        let mut properties = Vec::new();
-        encode_properties(&mut properties, &BasicProperties { delivery_mode, ..BasicProperties::default() })
-            .unwrap();
-        encode_content(&mut bytes, 1, &properties, body, 4096).unwrap();
-        self.gateway.receive(NOW, id, &bytes);
+        let properties = BasicProperties { delivery_mode, ..BasicProperties::default() };
+        self.publish_to(id, ("", routing_key), &properties, body);
+    }
+
+    fn publish_to(
+        &mut self,
+        id: ConnectionId,
+        to: (&str, &str),
+        properties: &BasicProperties<'_>,
+        body: &[u8],
+    ) {
+        let mut bytes = Vec::new();
+        let (exchange, routing_key) = (to.0.try_into().unwrap(), to.1.try_into().unwrap());
+        let publish = basic::Publish { exchange, routing_key, mandatory: false, immediate: false };
+        encode_method(&mut bytes, 1, &publish).unwrap();
+        let mut encoded = Vec::new();
+        encode_properties(&mut encoded, properties).unwrap();
+        encode_content(&mut bytes, 1, &encoded, body, 4096).unwrap();
+        self.gateway.receive(self.now, id, &bytes);
+    }
+
+    /// Declares a queue with these arguments; answers what came.
+    fn declare_with(&mut self, id: ConnectionId, queue: &str, arguments: &[(&str, FieldValue<'_>)]) -> Vec<String> {
+        let mut table = FieldTableBuilder::new();
+        for (name, value) in arguments {
+            table.push(name, *value).unwrap();
+        }
+        let declare = queue::Declare {
+            queue,
+            passive: false,
+            durable: false,
+            exclusive: false,
+            auto_delete: false,
+            no_wait: false,
+            arguments: table.table(),
+        };
+        self.send(id, 1, &declare);
+        self.take(id)
+    }
+
+    /// The messages that are ready in a queue; `None` when there is none of this name, and the channel is closed.
+    fn ready(&mut self, id: ConnectionId, name: &str) -> Option<u32> {
+        self.take(id);
+        self.send(
+            id,
+            1,
+            &queue::Declare {
+                queue: name,
+                passive: true,
+                durable: false,
+                exclusive: false,
+                auto_delete: false,
+                no_wait: false,
+                arguments: FieldTable::EMPTY,
+            },
+        );
+        self.keep();
+        let answered = self.take(id);
+        let answer = answered.iter().find(|frame| frame.contains("DeclareOk"))?;
+        answer.split("message_count: ").nth(1)?.split(',').next()?.parse().ok()
+    }
+
+    fn consume(&mut self, id: ConnectionId, queue: &str, no_ack: bool) -> Vec<String> {
+        let consume = basic::Consume {
+            queue,
+            consumer_tag: "c",
+            no_local: false,
+            no_ack,
+            exclusive: false,
+            no_wait: false,
+            arguments: FieldTable::EMPTY,
+        };
+        self.send(id, 1, &consume);
+        self.take(id)
     }
 
     /// The frames that wait for the connection, as text.
@@ -96,7 +171,7 @@ impl Bench {
             let before = bytes.len();
             slices.iter().take(filled).for_each(|slice| bytes.extend_from_slice(slice));
             let count = bytes.len() - before;
-            self.gateway.sent(NOW, id, count);
+            self.gateway.sent(self.now, id, count);
         }
         frames(&bytes)
     }
@@ -111,7 +186,7 @@ impl Bench {
                 live_bytes: 0,
                 overhead_bytes: 0,
             };
-            self.gateway.persisted(NOW, persisted);
+            self.gateway.persisted(self.now, persisted);
         }
     }
 }
