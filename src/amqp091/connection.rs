@@ -252,6 +252,14 @@ impl Connection {
         channel.deliver(&mut self.link, delivery, properties)
     }
 
+    /// A delivery to this consumer did not leave, and was settled without the client.
+    pub fn give_back_credit(&self, now: Now, broker: &mut Broker, consumer: u64) {
+        let Ok(number) = u16::try_from(consumer >> 48) else { return };
+        if let Some(channel) = self.channels.get(&number) {
+            channel.give_back_credit(now, broker);
+        }
+    }
+
     /// Whether the rules let this client have a message.
     #[must_use]
     pub fn may_receive(&self, acl: Option<&Acl>, message: &Message) -> bool {
@@ -497,6 +505,7 @@ impl Connection {
         };
         match (self.state, method) {
             (_, connection::Method::Close(_)) => {
+                self.release_replies(context.broker);
                 self.leave(context);
                 self.link.send(0, &connection::CloseOk {});
                 self.state = State::Deaf;
@@ -557,6 +566,7 @@ impl Connection {
             return Next::Continue;
         }
         if let Some(Method::Channel(channel::Method::Close(_))) = method {
+            self.release_replies(context.broker);
             if let Some(channel) = self.channels.remove(&number) {
                 channel.close(&self.link, context);
             }
@@ -613,6 +623,7 @@ impl Connection {
     }
 
     pub(super) fn close_connection(&mut self, context: &mut Context<'_>, fault: &Fault) -> Next {
+        self.release_replies(context.broker);
         self.leave(context);
         self.send_close(fault);
         self.state = if fault.code == ReplyCode::FrameError { State::Deaf } else { State::Closing };

@@ -118,7 +118,7 @@ impl Channel {
                 break got;
             }
             let withheld = std::iter::once((queue, got.number)).filter(|(_, number)| *number != 0);
-            context.broker.settle_deliveries(context.now, withheld, Settlement::Discard);
+            context.broker.settle_deliveries(context.now, withheld, Settlement::Withhold);
         };
         self.last_delivery_tag += 1;
         let tag = self.last_delivery_tag;

@@ -127,9 +127,9 @@ pub(super) fn may_bind(
 }
 
 /// Whether a message may be given to this client: what came over the shared exchange is under the rules about topics,
-/// which may be narrower than the binding, or newer.
+/// which may be narrower than the binding, or newer. It stays so after it has died in a queue.
 pub(super) fn may_receive(link: &Link, acl: Option<&Acl>, message: &Message) -> bool {
-    acl.is_none_or(|acl| message.exchange.is_some() || acl.may_read(link.identity(), &message.address))
+    acl.is_none_or(|acl| message.shared_addresses().all(|address| acl.may_read(link.identity(), address)))
 }
 
 fn topic_refused(link: &Link, right: Right, address: &str) -> Fault {

@@ -4,7 +4,8 @@ use super::channel::Channel;
 use super::codec::method::basic;
 use super::fault::Fault;
 use super::link::{Context, Link};
-use crate::broker::{QueueIndex, Settlement};
+use crate::broker::{Broker, QueueIndex, Settlement};
+use crate::time::Now;
 
 /// A delivery that the client has not acknowledged.
 #[derive(Clone, Copy, Debug)]
@@ -100,15 +101,26 @@ impl Channel {
     }
 
     fn settle_all(&mut self, context: &mut Context<'_>, deliveries: &[Unsettled], settlement: Settlement) {
-        let limit = self.pool.limit.get();
-        let was_full = limit != 0 && self.pool.used.get() >= limit;
         let credited = deliveries.iter().filter(|unsettled| unsettled.credited).count();
-        let credited = u32::try_from(credited).unwrap_or(u32::MAX);
-        self.pool.used.set(self.pool.used.get().saturating_sub(credited));
+        let was_full = self.take_back(u32::try_from(credited).unwrap_or(u32::MAX));
         let settled = deliveries.iter().map(|unsettled| (unsettled.queue, unsettled.number));
         context.broker.settle_deliveries(context.now, settled, settlement);
         if was_full {
             self.resume_all(context.now, context.broker);
         }
+    }
+
+    /// A delivery that the channel's credit was lowered for did not leave.
+    pub(super) fn give_back_credit(&self, now: Now, broker: &mut Broker) {
+        if self.take_back(1) {
+            self.resume_all(now, broker);
+        }
+    }
+
+    /// So many deliveries no longer count to the channel's shared credit. True when it was used up.
+    fn take_back(&self, credited: u32) -> bool {
+        let (limit, used) = (self.pool.limit.get(), self.pool.used.get());
+        self.pool.used.set(used.saturating_sub(credited));
+        limit != 0 && used >= limit
     }
 }

@@ -155,7 +155,7 @@ pub struct Counters {
 }
 
 /// Name of the exchange that joins all protocols.
-const SHARED_NAME: &str = "amq.topic";
+const SHARED_NAME: &str = crate::message::SHARED_EXCHANGE;
 
 /// See the module's head.
 #[derive(Debug)]

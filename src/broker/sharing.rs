@@ -28,6 +28,8 @@ pub enum Settlement {
     Release,
     /// Nobody should get it: it is dead.
     Discard,
+    /// A rule keeps it from its consumer: it is gone, and does not go where the dead of its queue go.
+    Withhold,
 }
 
 /// Why a consumer may not join.
@@ -112,6 +114,13 @@ impl Broker {
     pub fn hand_over(&mut self, now: Now, index: QueueIndex) {
         self.dispatch(now, index);
         self.bury_dead(now);
+    }
+
+    /// Somebody asked for the queue by its name: it counts as used.
+    pub fn renew_queue(&mut self, now: Now, index: QueueIndex) {
+        if let Some(named) = self.named_mut(index) {
+            named.used_at = now.mono;
+        }
     }
 
     /// The next message, for one who asks for it.
@@ -216,6 +225,11 @@ impl Broker {
                 self.traces.step(now, TraceStep::Returned, &entry.held, (&queue.name, "refused"));
                 queue.discharge(&entry);
                 self.die(now, index, entry, DeathReason::Rejected);
+            }
+            Settlement::Withhold => {
+                self.traces.step(now, TraceStep::Withheld, &entry.held, (&queue.name, "not allowed"));
+                queue.discharge(&entry);
+                self.forget_dead(now, index, &entry, DeathReason::Rejected);
             }
         }
     }

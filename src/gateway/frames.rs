@@ -111,7 +111,8 @@ impl Gateway {
         }
     }
 
-    /// Passes a delivery on. One whose consumer is gone goes back to its place; one that the rules keep from it is dead.
+    /// Passes a delivery on. One whose consumer is gone goes back to its place; one that the rules keep from it is
+    /// gone.
     pub(super) fn deliver_frames(&mut self, now: Now, delivery: &Delivery) {
         let message = &delivery.held.message;
         if let Some(endpoint) = self.connections.get_mut(delivery.connection)
@@ -121,7 +122,8 @@ impl Gateway {
             let identity = endpoint.protocol.identity();
             self.tally.denials.note(now.wall, Denied::Deliver, identity, &message.address);
             let withheld = std::iter::once((delivery.queue, delivery.tag)).filter(|(_, tag)| *tag != 0);
-            self.broker.settle_deliveries(now, withheld, Settlement::Discard);
+            self.broker.settle_deliveries(now, withheld, Settlement::Withhold);
+            self.give_back_credit(now, delivery);
             return;
         }
         let delivered = match self.connections.get_mut(delivery.connection) {
@@ -141,6 +143,17 @@ impl Gateway {
         } else if delivery.tag != 0 {
             let back = std::iter::once((delivery.queue, delivery.tag));
             self.broker.settle_deliveries(now, back, Settlement::Release);
+            self.give_back_credit(now, delivery);
+        }
+    }
+
+    /// A delivery did not leave, so its client will not settle it: its channel may have another.
+    fn give_back_credit(&mut self, now: Now, delivery: &Delivery) {
+        if delivery.tag != 0
+            && let Some(endpoint) = self.connections.get_mut(delivery.connection)
+            && let Some(connection) = endpoint.protocol.as_amqp091_mut()
+        {
+            connection.give_back_credit(now, &mut self.broker, delivery.consumer);
         }
     }
 

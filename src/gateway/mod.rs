@@ -51,10 +51,11 @@ use system_topics::SystemTopics;
 pub use tally::{PROTOCOLS, Tally};
 pub use trace::add_series;
 
-use crate::auth::{Acl, Challenge, Denied, Users};
+use crate::auth::{Acl, Challenge, Denied, Identity, Users};
 use crate::broker::{Broker, Event, RecoverySummary};
 use crate::ids::{BatchNumber, ConnectionId};
 use crate::limits;
+use crate::message::Message;
 use crate::mqtt::connection::End as MqttEnd;
 use crate::mqtt::delivering::{Delivered, Delivering};
 use crate::output::OutputBuffer;
@@ -546,7 +547,7 @@ impl Gateway {
         let Some(endpoint) = self.connections.get_mut(delivery.connection) else { return };
         let ProtocolEndpoint::Mqtt(connection) = &mut endpoint.protocol else { return };
         if let Some(acl) = &self.acl
-            && !acl.may_read(connection.identity(), &delivery.held.message.address)
+            && !may_read(acl, connection.identity(), &delivery.held.message)
         {
             // The right may have been narrower than the subscription: the copy is not for this client.
             let address = &delivery.held.message.address;
@@ -625,4 +626,11 @@ impl Gateway {
             endpoint.check_at = Some(self.deadlines.push(at, id));
         }
     }
+}
+
+/// Whether the rules about topics let a client have a message: under its address, and under those under which it passed
+/// the shared exchange before it died in a queue and came back.
+fn may_read(acl: &Acl, client: Identity<'_>, message: &Message) -> bool {
+    let may_read = |address: &str| acl.may_read(client, address);
+    may_read(&message.address) && message.shared_addresses().all(may_read)
 }

@@ -71,7 +71,11 @@ impl Annotations {
             None => death,
         };
         self.deaths.insert(0, death);
-        self.deaths.truncate(DEATHS_MAX);
+        if self.deaths.len() > DEATHS_MAX {
+            // Rules about topics ask for what passed the shared exchange, so that is forgotten last.
+            let other = self.deaths.iter().rposition(|death| &*death.exchange != super::SHARED_EXCHANGE);
+            self.deaths.remove(other.unwrap_or(DEATHS_MAX));
+        }
     }
 
     /// True when as many deaths are remembered as can be.

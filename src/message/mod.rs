@@ -100,7 +100,20 @@ pub const PROPERTIES_MQTT5: u8 = 1;
 /// First byte of [`Message::properties`]: AMQP 0-9-1, property flags and properties of class basic.
 pub const PROPERTIES_AMQP091: u8 = 2;
 
+/// Name of the exchange that all protocols share, in a [`Death`].
+pub const SHARED_EXCHANGE: &str = "amq.topic";
+
 impl Message {
+    /// The addresses under which it passed the exchange that all protocols share: the rules about topics are asked for
+    /// each, also after it has died in a queue and come to another by way of another exchange.
+    pub fn shared_addresses(&self) -> impl Iterator<Item = &str> {
+        let own = self.exchange.is_none().then_some(&*self.address);
+        let deaths = self.annotations.iter().flat_map(|annotations| &annotations.deaths);
+        let over_shared = deaths.filter(|death| &*death.exchange == SHARED_EXCHANGE);
+        own.into_iter()
+            .chain(over_shared.filter_map(|death| death.addresses.first().map(|address| &**address)))
+    }
+
     /// Bytes that the message is charged against a queue's bound: everything the publisher sent.
     #[must_use]
     pub fn charge(&self) -> usize {

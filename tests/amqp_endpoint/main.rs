@@ -16,8 +16,10 @@ use gatewayd::ids::{BatchNumber, ConnectionId};
 use gatewayd::store::Persisted;
 use gatewayd::time::{Mono, Now, Wall};
 
+mod parity;
 mod replies;
 mod transactions;
+mod withheld;
 
 const NOW: Now = Now { mono: Mono(1_000_000), wall: Wall(1_700_000_000_000), wall_trusted: true };
 
@@ -52,6 +54,20 @@ impl Bench {
 
     /// One of a client that says this of itself.
     fn open_as(&mut self, client_properties: FieldTable<'_>) -> ConnectionId {
+        self.log_in(client_properties, "PLAIN", b"\0guest\0guest")
+    }
+
+    /// One of a client without a name.
+    fn open_nameless(&mut self) -> ConnectionId {
+        self.log_in(FieldTable::EMPTY, "ANONYMOUS", b"")
+    }
+
+    fn log_in(
+        &mut self,
+        client_properties: FieldTable<'_>,
+        mechanism: &str,
+        response: &[u8],
+    ) -> ConnectionId {
         let id = self.accept();
         self.gateway.receive(self.now, id, &PROTOCOL_HEADER);
         self.send(
@@ -59,8 +75,8 @@ impl Bench {
             0,
             &connection::StartOk {
                 client_properties,
-                mechanism: "PLAIN",
-                response: LongString(b"\0guest\0guest"),
+                mechanism,
+                response: LongString(response),
                 locale: "en_US",
             },
         );
@@ -101,7 +117,12 @@ impl Bench {
     }
 
     /// Declares a queue with these arguments; answers what came.
-    fn declare_with(&mut self, id: ConnectionId, queue: &str, arguments: &[(&str, FieldValue<'_>)]) -> Vec<String> {
+    fn declare_with(
+        &mut self,
+        id: ConnectionId,
+        queue: &str,
+        arguments: &[(&str, FieldValue<'_>)],
+    ) -> Vec<String> {
         let mut table = FieldTableBuilder::new();
         for (name, value) in arguments {
             table.push(name, *value).unwrap();
@@ -157,6 +178,10 @@ impl Bench {
 
     /// The frames that wait for the connection, as text.
     fn take(&mut self, id: ConnectionId) -> Vec<String> {
+        frames(&self.take_bytes(id))
+    }
+
+    fn take_bytes(&mut self, id: ConnectionId) -> Vec<u8> {
         while let Some(output) = self.gateway.poll_output() {
             if let Output::Close { connection, .. } = output {
                 self.closed.push(connection);
@@ -173,7 +198,14 @@ impl Bench {
             let count = bytes.len() - before;
             self.gateway.sent(self.now, id, count);
         }
-        frames(&bytes)
+        bytes
+    }
+
+    /// Time passes.
+    fn pass(&mut self, ms: u64) {
+        self.now.mono.0 += ms * 1000;
+        self.now.wall.0 += ms;
+        self.gateway.handle_timeout(self.now);
     }
 
     /// The batches that are due reach flash.

@@ -1,7 +1,7 @@
 //! Direct replies: their queue lives as long as their consumer, and its place in the broker is another's afterwards.
 
-use gatewayd::amqp091::codec::method::{basic, channel};
 use gatewayd::amqp091::codec::BasicProperties;
+use gatewayd::amqp091::codec::method::{basic, channel};
 
 use super::{Bench, declare};
 
