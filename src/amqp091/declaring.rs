@@ -230,6 +230,7 @@ impl Channel {
         no_wait: bool,
     ) {
         self.last_queue = name.into();
+        context.broker.renew_queue(context.now, index);
         if no_wait {
             return;
         }

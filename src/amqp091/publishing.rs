@@ -61,8 +61,11 @@ pub(super) struct Pending {
 /// Further addresses that one message may have.
 const ALSO_MAX: usize = 1000;
 
-/// The longest time to live or delay, as RabbitMQ has it: it fits 32 bits.
-pub(super) const MILLISECONDS_MAX: u64 = 0xffff_ffff;
+/// The longest time to live of messages and queues, as in RabbitMQ: ten years of 365 days.
+pub(super) const MILLISECONDS_MAX: u64 = 315_360_000_000;
+
+/// The longest delay, as the plug-in for RabbitMQ has it: it fits 32 bits.
+const DELAY_MS_MAX: u64 = 0xffff_ffff;
 
 impl Channel {
     pub(super) fn handle_publish(
@@ -260,7 +263,7 @@ impl Channel {
             && let Ok(delay_ms) = u64::try_from(delay)
             && delay_ms > 0
         {
-            annotations.delay_ms = Some(delay_ms.min(MILLISECONDS_MAX));
+            annotations.delay_ms = Some(delay_ms.min(DELAY_MS_MAX));
         }
         if annotations != Annotations::default() {
             message.annotations = Some(Box::new(annotations));
