@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::codec::{FieldTable, FieldValue};
+use super::codec::{FieldTable, FieldTableBuilder, FieldValue, ShortString};
 use super::fault::Fault;
 use super::publishing::MILLISECONDS_MAX;
 use crate::broker::{
@@ -280,10 +280,7 @@ pub(super) fn binding_arguments(
     arguments: FieldTable<'_>,
     of_headers: bool,
 ) -> Result<BindingArguments, Fault> {
-    let mut binding = BindingArguments {
-        encoded: Bytes::copy_from_slice(arguments.as_bytes()),
-        headers: HeaderMatch::default(),
-    };
+    let mut binding = BindingArguments { encoded: in_order(arguments), headers: HeaderMatch::default() };
     if !of_headers {
         return Ok(binding);
     }
@@ -307,6 +304,23 @@ pub(super) fn binding_arguments(
         }
     }
     Ok(binding)
+}
+
+/// A table's entries by their names, encoded: a table has no order, and bindings are told apart by their arguments.
+pub(super) fn in_order(arguments: FieldTable<'_>) -> Bytes {
+    let as_it_came = || Bytes::copy_from_slice(arguments.as_bytes());
+    let named = |(name, value): (ShortString<'_>, _)| Some((name.as_str()?.to_owned(), value));
+    let Some(mut entries) = arguments.iter().map(named).collect::<Option<Vec<_>>>() else {
+        return as_it_came();
+    };
+    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut ordered = FieldTableBuilder::new();
+    for (name, value) in entries {
+        if ordered.push(&name, value).is_err() {
+            return as_it_came();
+        }
+    }
+    Bytes::copy_from_slice(ordered.table().as_bytes())
 }
 
 /// A value as exchanges compare it.

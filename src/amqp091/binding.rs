@@ -126,5 +126,5 @@ fn unbind_from(
 ) -> Gate {
     let Some(source) = context.broker.exchange(source) else { return Gate::Open };
     let key = swap_separators(key);
-    context.broker.unbind(context.now, source, target, &key, arguments.as_bytes())
+    context.broker.unbind(context.now, source, target, &key, &arguments::in_order(arguments))
 }
