@@ -89,9 +89,9 @@ fn send_content(
     let body = &message.body;
     let piece_bytes = frame_bytes_max.saturating_sub(FRAME_OVERHEAD_BYTES).max(1);
     let smaller;
-    let properties = if properties.len() + HEADER_BYTES_MAX > frame_bytes_max {
+    let properties = if properties.len() + HEADER_BYTES > frame_bytes_max {
         smaller = without_headers(properties);
-        if smaller.len() + HEADER_BYTES_MAX > frame_bytes_max { NO_PROPERTIES } else { &smaller }
+        if smaller.len() + HEADER_BYTES > frame_bytes_max { NO_PROPERTIES } else { &smaller }
     } else {
         properties
     };
@@ -119,8 +119,8 @@ fn send_content(
     }
 }
 
-/// A content header beside its properties, and the frame around it; rounded up.
-const HEADER_BYTES_MAX: usize = 64;
+/// A content header beside its flags and properties (class, weight, size of the body), and the frame around it.
+const HEADER_BYTES: usize = FRAME_OVERHEAD_BYTES + 2 + 2 + 8;
 
 /// Properties that came in a larger frame than this client takes, or by MQTT, which has no frames: a content header is
 /// one frame, so what does not fit it is not handed on, headers before the others.
