@@ -16,7 +16,7 @@ use super::shares::Match;
 use super::trace::TraceStep;
 use super::{Broker, Delivery, Event, Gate};
 use crate::ids::ConnectionId;
-use crate::message::{Assurance, Message, is_reserved};
+use crate::message::{Assurance, DeathReason, Message, is_reserved};
 use crate::time::{Mono, Now};
 
 /// Dropping for a common bound looks at so many messages for one publish: the rest waits for the next.
@@ -542,7 +542,8 @@ impl Broker {
                 }
                 break;
             };
-            self.lose(now, index, &entry, LossReason::QueueBound);
+            // To where the dead of a named queue go; else it is lost, and told.
+            self.die(now, index, entry, DeathReason::QueueFull);
         }
         if shed {
             // What stood behind the chunk may be ready now, and nothing else may come that hands it over.

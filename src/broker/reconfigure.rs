@@ -36,6 +36,7 @@ impl Broker {
                 self.keep_queue_bounds(now, index);
             }
         }
+        self.bury_dead(now);
     }
 
     /// Bytes of live rows that the file may hold.

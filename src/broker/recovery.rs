@@ -165,6 +165,7 @@ impl Recovered {
             broker.keep_queue_bounds(now, index);
             broker.arm(now.mono, index);
         }
+        broker.bury_dead(now);
         summary.sessions = broker.sessions.len();
         summary.named_queues = broker.named.len();
         summary.queued = broker.queues.iter().flatten().map(Queue::held_copies).sum();
