@@ -153,7 +153,8 @@ impl Channel {
         for consumer in ending {
             context.broker.cancel(context.now, consumer.queue, link.id, consumer.handle);
         }
-        if let Some(queue) = self.reply_name(context.broker).and_then(|name| context.broker.named_queue(name)) {
+        if let Some(queue) = self.reply_name(context.broker).and_then(|name| context.broker.named_queue(name))
+        {
             let _gone = context.broker.delete_queue(context.now, queue, false, false);
         }
     }

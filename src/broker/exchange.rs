@@ -181,6 +181,8 @@ pub(super) struct Binding {
     pub number: u64,
     pub record_batch: BatchNumber,
     pub arguments: BindingArguments,
+    /// [`name_hash`] of its target.
+    pub target_hash: u64,
 }
 
 /// A binding that is gone, with its key.
@@ -562,10 +564,11 @@ impl Exchange {
             HashOn::Property(name) => hash_value((reader.property)(message, name)),
         };
         let mut best = None;
-        for (target, key) in self.bindings.keys() {
+        for ((target, key), bindings) in &self.bindings {
+            let target_hash = bindings.first().map_or(0, |binding| binding.target_hash);
             let weight = key.parse().unwrap_or(0u64).min(HASH_WEIGHT_MAX);
             for share in 0..weight {
-                let score = mix(hashed ^ mix(u64::from(target.code()) << 32 | share));
+                let score = mix(hashed ^ mix(target_hash ^ share));
                 if best.is_none_or(|(highest, _)| score > highest) {
                     best = Some((score, *target));
                 }
@@ -605,6 +608,12 @@ fn shared_targets(
             });
         }
     }
+}
+
+/// What stands for a queue or exchange in a consistent hash: its name, which it has again after a restart and when it is
+/// declared anew.
+pub(super) fn name_hash(name: &str) -> u64 {
+    hash(name.as_bytes(), 2)
 }
 
 /// A binding's weight counts no further: each unit costs a step for each message.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::allowance::{binding_bytes, exchange_bytes, queue_bytes};
 use super::exchange::{
-    Binding, BindingArguments, ExchangeIndex, ExchangeKind, ExchangeOptions, Exchanges, MessageReader, Target,
+    Binding, BindingArguments, ExchangeIndex, ExchangeKind, ExchangeOptions, Exchanges, MessageReader,
+    Target, name_hash,
 };
 use super::ledger::Urgency;
 use super::named::{Named, QueueOptions, ReadyOverflow};
@@ -236,7 +237,7 @@ impl Broker {
         let number = if durable { self.ledger.queue_id().0 } else { 0 };
         let record_batch = if durable { self.ledger.open_batch() } else { BatchNumber(0) };
         let bytes = binding_bytes(key, &arguments);
-        let binding = Binding { number, record_batch, arguments };
+        let binding = Binding { number, record_batch, arguments, target_hash: self.target_hash(target) };
         if self.exchanges.bind(&mut self.index, source, target, key, binding).is_none() {
             return Ok(Gate::Open);
         }
@@ -337,8 +338,8 @@ impl Broker {
         let index = self.insert(queue);
         if !hidden {
             let key = crate::message::swap_separators(name);
-            let binding =
-                Binding { number: 0, record_batch: BatchNumber(0), arguments: BindingArguments::default() };
+            let arguments = BindingArguments::default();
+            let binding = Binding { number: 0, record_batch: BatchNumber(0), arguments, target_hash: 0 };
             let target = Target::Queue(index);
             self.exchanges.bind(&mut self.index, ExchangeIndex::DEFAULT, target, &key, binding);
         }
@@ -536,12 +537,22 @@ impl Broker {
             RecordedTarget::Exchange(number) => Target::Exchange(self.exchanges.by_number(number)?),
         };
         let bytes = binding_bytes(&record.key, &record.arguments);
-        let binding = Binding { number, record_batch: BatchNumber(0), arguments: record.arguments };
+        let (arguments, target_hash) = (record.arguments, self.target_hash(target));
+        let binding = Binding { number, record_batch: BatchNumber(0), arguments, target_hash };
         self.exchanges.bind(&mut self.index, source, target, &record.key, binding)?;
         self.bindings += 1;
         self.keeps(bytes);
         self.recorded_bindings.insert(number, (source, target, record.key));
         Some(())
+    }
+
+    fn target_hash(&self, target: Target) -> u64 {
+        match target {
+            Target::Queue(index) => self.queue(index).map_or(0, |queue| name_hash(&queue.name)),
+            Target::Exchange(index) => {
+                self.exchanges.get(index).map_or(0, |exchange| name_hash(&exchange.name))
+            }
+        }
     }
 
     fn is_durable(&self, target: Target) -> bool {
