@@ -156,7 +156,12 @@ fn with_delivery_count(properties: &[u8], returns: u16) -> Option<Vec<u8>> {
 pub fn dead_letter_headers(properties: &[u8], annotations: &Annotations) -> Option<Vec<u8>> {
     let decoded = BasicProperties::decode(properties).ok()?;
     let mut headers = FieldTableBuilder::new();
-    copy_headers(&mut headers, decoded.headers, &DEATH_HEADERS);
+    let without = match annotations.also.is_empty() {
+        // Another key has taken the place of those that its publisher gave.
+        true => &DEATH_HEADERS[..],
+        false => &DEATH_HEADERS[..7],
+    };
+    copy_headers(&mut headers, decoded.headers, without);
     let mut deaths = FieldArrayBuilder::new();
     for death in &annotations.deaths {
         deaths.push(FieldValue::Table(death_table(death)?.table())).ok()?;
@@ -176,7 +181,8 @@ pub fn dead_letter_headers(properties: &[u8], annotations: &Annotations) -> Opti
     Some(out)
 }
 
-const DEATH_HEADERS: [&str; 7] = [
+/// The headers that tell of deaths, and the one with further keys.
+const DEATH_HEADERS: [&str; 8] = [
     "x-death",
     "x-first-death-exchange",
     "x-first-death-queue",
@@ -184,6 +190,7 @@ const DEATH_HEADERS: [&str; 7] = [
     "x-last-death-exchange",
     "x-last-death-queue",
     "x-last-death-reason",
+    "CC",
 ];
 
 fn death_table(death: &Death) -> Option<FieldTableBuilder> {

@@ -257,8 +257,9 @@ impl Channel {
             return Ok(Vec::new());
         };
         let mut also = addresses(headers.find("CC"), "CC")?;
-        let mut annotations = Annotations { also: also.clone(), ..Annotations::default() };
         let hidden = addresses(headers.find("BCC"), "BCC")?;
+        let mut annotations =
+            Annotations { also: also.clone(), hidden: hidden.clone(), ..Annotations::default() };
         if let Some(delay) = headers.find("x-delay").and_then(FieldValue::as_integer)
             && let Ok(delay_ms) = u64::try_from(delay)
             && delay_ms > 0

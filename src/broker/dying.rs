@@ -92,7 +92,7 @@ impl Broker {
             return false;
         }
         let mut addresses = vec![message.address.clone()];
-        addresses.append(&mut annotations.also);
+        addresses.extend_from_slice(&annotations.also);
         annotations.delay_ms = None;
         annotations.add_death(Death {
             queue: queue.name.clone(),
@@ -114,11 +114,14 @@ impl Broker {
                 None => return false,
             }
         }
-        message.annotations = Some(annotations);
         message.retain = false;
         if let Some(address) = target.address {
+            // It takes the place of all that the publisher gave, as in RabbitMQ.
             message.address = address;
+            annotations.also.clear();
+            annotations.hidden.clear();
         }
+        message.annotations = Some(annotations);
         self.dead.push_back(Dead { message, exchange: target.exchange, from, avoid });
         true
     }
@@ -202,7 +205,7 @@ impl Broker {
         avoid: &[Box<str>],
     ) {
         let held = Held::new(message, &self.memory);
-        let also: Vec<_> = held.message.annotations.as_ref().map(|a| a.also.clone()).unwrap_or_default();
+        let also: Vec<_> = held.message.annotations.iter().flat_map(|a| a.further()).cloned().collect();
         self.passing = Some(from.key);
         let (queues, ..) = self.route_held(now, exchange, &held, &also, avoid);
         self.passing = None;

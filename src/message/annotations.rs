@@ -14,6 +14,8 @@ pub struct Annotations {
     pub delay_ms: Option<u64>,
     /// Further addresses that its publisher gave openly.
     pub also: Vec<Box<str>>,
+    /// Those that its receivers do not see.
+    pub hidden: Vec<Box<str>>,
     /// Where it was taken out of a queue without having been accepted; the latest first.
     pub deaths: Vec<Death>,
 }
@@ -89,10 +91,16 @@ impl Annotations {
     pub fn charge(&self) -> usize {
         let texts = |texts: &[Box<str>]| texts.iter().map(|text| text.len() + 10).sum::<usize>();
         let death = |death: &Death| death.queue.len() + death.exchange.len() + texts(&death.addresses) + 64;
-        32 + texts(&self.also) + self.deaths.iter().map(death).sum::<usize>()
+        32 + texts(&self.also) + texts(&self.hidden) + self.deaths.iter().map(death).sum::<usize>()
     }
 
-    /// Appends the stored form: delay plus 1 or 0 (integer), further addresses, deaths; each list behind its length.
+    /// All further addresses.
+    pub fn further(&self) -> impl Iterator<Item = &Box<str>> {
+        self.also.iter().chain(&self.hidden)
+    }
+
+    /// Appends the stored form: delay plus 1 or 0 (integer), further addresses, deaths, and hidden addresses if there are
+    /// any; each list behind its length.
     pub fn put(&self, out: &mut Vec<u8>) {
         put_optional(out, self.delay_ms);
         put_texts(out, &self.also);
@@ -105,6 +113,9 @@ impl Annotations {
             put_bytes(out, death.exchange.as_bytes());
             put_texts(out, &death.addresses);
             put_optional(out, death.time_to_live_ms);
+        }
+        if !self.hidden.is_empty() {
+            put_texts(out, &self.hidden);
         }
     }
 
@@ -124,6 +135,9 @@ impl Annotations {
                 addresses: read_texts(reader)?,
                 time_to_live_ms: read_optional(reader)?,
             });
+        }
+        if !reader.is_empty() {
+            annotations.hidden = read_texts(reader)?;
         }
         Some(annotations)
     }

@@ -242,6 +242,7 @@ mod tests {
             annotations: Some(Box::new(Annotations {
                 delay_ms: Some(5),
                 also: vec!["a/b".into()],
+                hidden: vec!["c".into(), "d/e".into()],
                 deaths: vec![Death {
                     queue: "q".into(),
                     reason: DeathReason::Rejected,
