@@ -445,9 +445,15 @@ impl Exchanges {
         let (reader, is_own) = (self.reader, self.is_own);
         let mut targets = Vec::new();
         while let Some(index) = work.pop() {
+            let delay_queue = self.delays(index, message);
             let slot = self.slots.get_mut(index.0 as usize);
             let Some(exchange) = slot.and_then(Option::as_mut) else { continue };
             if std::mem::replace(&mut exchange.visit, number) == number {
+                continue;
+            }
+            if let Some(delay_queue) = delay_queue {
+                // Where it goes from here is seen when it is due.
+                visit(delay_queue.0, ALL_ASSURANCES, false);
                 continue;
             }
             targets.clear();

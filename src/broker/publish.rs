@@ -307,8 +307,6 @@ impl Broker {
                 None => visit(code, options, false),
                 Some(next) => work.push(next),
             });
-        } else if let Some(delay_queue) = self.exchanges.delays(exchange, message) {
-            visit(delay_queue.0, SubscribeOptions::new(Assurance::ExactlyOnce), false);
         } else {
             work.push(exchange);
         }

@@ -75,3 +75,54 @@ fn deleting_an_exchange_that_delays_leaves_the_queues_of_others_alone() {
     assert_eq!(summary.named_queues, 1);
     assert!(broker.named_queue("later (delayed)").is_some());
 }
+
+#[test]
+fn what_comes_to_it_by_way_of_another_exchange_is_delayed_too() {
+    let disk = SimDisk::new(7);
+    let (_, mut broker, _) = start(&disk, 0);
+    let queue = declare(&mut broker, "q", QueueSettings::default(), true);
+    let later = delaying(&mut broker, "q", "k");
+    broker.create_exchange(now(0), "before", ExchangeOptions::new(ExchangeKind::Fanout)).unwrap();
+    let before = broker.exchange("before").unwrap();
+    for source in [before, ExchangeIndex::SHARED] {
+        broker.bind(now(0), source, Target::Exchange(later), "k", BindingArguments::default()).unwrap();
+    }
+    for source in [before, ExchangeIndex::SHARED] {
+        broker.publish_to(now(1), source, delayed("k", "1", 1000), &[], Some(ME));
+        broker.handle_timeout(now(500));
+        assert_eq!(drain(&mut broker, 500, queue), [""; 0]);
+        broker.handle_timeout(now(2000));
+        assert_eq!(drain(&mut broker, 2000, queue), ["1"]);
+    }
+}
+
+#[test]
+fn what_is_delayed_keeps_all_its_addresses_over_a_start() {
+    let disk = SimDisk::new(8);
+    let (mut store, mut broker, _) = start(&disk, 0);
+    for name in ["q", "open", "hidden"] {
+        declare(&mut broker, name, QueueSettings::default(), true);
+    }
+    let later = delaying(&mut broker, "q", "k");
+    for name in ["open", "hidden"] {
+        let target = Target::Queue(broker.named_queue(name).unwrap());
+        broker.bind(now(0), later, target, name, BindingArguments::default()).unwrap();
+    }
+    let annotations = Annotations {
+        delay_ms: Some(1000),
+        also: vec!["open".into()],
+        hidden: vec!["hidden".into()],
+        ..Annotations::default()
+    };
+    let message =
+        Message { annotations: Some(Box::new(annotations)), ..message("k", "1", Assurance::AtLeastOnce) };
+    broker.publish_to(now(1), later, message, &["open".into(), "hidden".into()], Some(ME));
+    keep(&mut store, &mut broker, 2);
+    drop(store);
+    let (_, mut broker, _) = start(&disk.reboot(), 3);
+    broker.handle_timeout(now(2000));
+    for name in ["q", "open", "hidden"] {
+        let queue = broker.named_queue(name).unwrap();
+        assert_eq!(drain(&mut broker, 2000, queue), ["1"], "{name}");
+    }
+}

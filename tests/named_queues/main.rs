@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
+mod bounds;
 mod delayed;
 #[path = "../support/disk.rs"]
 mod disk;
+mod hashed;
 mod refusing;
 mod room;
 
