@@ -4,6 +4,7 @@ use super::arguments;
 use super::channel::Channel;
 use super::codec::FieldTable;
 use super::codec::method::{exchange, queue};
+use super::consuming::is_of_replies;
 use super::declaring::{default_exchange, exchange_for_binding};
 use super::fault::Fault;
 use super::link::{Context, Link};
@@ -41,7 +42,8 @@ impl Channel {
         if unbind.exchange.is_empty() {
             return Err(default_exchange());
         }
-        if context.broker.named_queue(self.queue_name(unbind.queue)?).is_some() {
+        let name = self.queue_name(unbind.queue)?;
+        if !is_of_replies(name) && context.broker.named_queue(name).is_some() {
             let target = Target::Queue(self.queue_for_use(link, context, unbind.queue)?);
             may_use(link, context, Resource::Queue, Right::Write, self.queue_name(unbind.queue)?)?;
             may_use(link, context, Resource::Exchange, Right::Read, unbind.exchange)?;

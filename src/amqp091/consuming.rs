@@ -147,7 +147,8 @@ impl Channel {
         name: &str,
     ) -> Result<QueueIndex, Fault> {
         let name = self.queue_name(name)?;
-        let index = context.broker.named_queue(name).ok_or_else(|| Fault::not_found("queue", name))?;
+        let there = if is_of_replies(name) { None } else { context.broker.named_queue(name) };
+        let index = there.ok_or_else(|| Fault::not_found("queue", name))?;
         let owner = context.broker.queue_facts(index).and_then(|facts| facts.owner);
         if owner.is_some_and(|owner| owner != link.id) {
             return Err(locked(name));
@@ -192,6 +193,12 @@ impl Channel {
         self.replies = Some(name.into());
         Ok(queue)
     }
+}
+
+/// True for what direct replies are consumed from and sent to. It looks like a queue, and only its channel may do anything
+/// with it but publish: for everybody else it is none.
+pub(super) fn is_of_replies(name: &str) -> bool {
+    name.starts_with(REPLY_TO)
 }
 
 pub(super) fn locked(name: &str) -> Fault {

@@ -6,7 +6,7 @@ use super::arguments;
 use super::channel::Channel;
 use super::codec::ReplyCode;
 use super::codec::method::{exchange, queue};
-use super::consuming::locked;
+use super::consuming::{REPLY_TO, is_of_replies, locked};
 use super::fault::Fault;
 use super::link::{Context, Link};
 use super::rights::{may_dead_letter, may_use};
@@ -25,6 +25,9 @@ impl Channel {
         declare: &queue::Declare<'_>,
     ) -> Result<(), Fault> {
         let name = one_line(declare.queue);
+        if is_of_replies(&name) {
+            return self.reply_queue_declared(link, context, &name, declare.no_wait);
+        }
         if declare.passive {
             let index = self.queue_for_use(link, context, &name)?;
             let name = self.queue_name(&name)?.to_owned();
@@ -87,7 +90,7 @@ impl Channel {
         let name = self.queue_name(delete.queue)?.to_owned();
         may_use(link, context, Resource::Queue, Right::Configure, &name)?;
         let mut deleted = (0, crate::broker::Gate::Open);
-        if context.broker.named_queue(&name).is_some() {
+        if !is_of_replies(&name) && context.broker.named_queue(&name).is_some() {
             let index = self.queue_for_use(link, context, &name)?;
             deleted = context
                 .broker
@@ -219,6 +222,24 @@ impl Channel {
             settings: arguments::queue_settings(name, declare.arguments)?,
             arguments: Bytes::copy_from_slice(declare.arguments.as_bytes()),
         })
+    }
+
+    /// Who answers a request declares the queue that it is to answer to, to see whether the asker is still there.
+    fn reply_queue_declared(
+        &mut self,
+        link: &mut Link,
+        context: &Context<'_>,
+        name: &str,
+        no_wait: bool,
+    ) -> Result<(), Fault> {
+        if name != REPLY_TO && context.broker.named_queue(name).is_none() {
+            return Err(Fault::not_found("queue", name));
+        }
+        self.last_queue = name.into();
+        if !no_wait {
+            link.send(self.number, &queue::DeclareOk { queue: name, message_count: 0, consumer_count: 1 });
+        }
+        Ok(())
     }
 
     fn declared(
