@@ -102,6 +102,8 @@ pub enum Next {
     },
     /// The store must catch up before the next frame may be handled.
     Congested,
+    /// Rows that the next frame asks for must be read before it may be handled.
+    AwaitRows,
     /// The connection is over once its output has left.
     End(End),
 }
@@ -213,9 +215,11 @@ impl Connection {
         match codec::decode(bytes, frame_bytes_max) {
             Ok(Decoded::Incomplete { needed }) => (0, needed, Next::Continue),
             Ok(Decoded::Frame { frame, consumed }) => {
-                if self.needs_flash(frame) && context.broker.is_congested() || self.needs_rows(context, frame)
-                {
+                if self.needs_flash(frame) && context.broker.is_congested() {
                     return (0, consumed, Next::Congested);
+                }
+                if self.needs_rows(context, frame) {
+                    return (0, consumed, Next::AwaitRows);
                 }
                 self.last_received = context.now.mono;
                 let next = self.handle_frame(context, frame);

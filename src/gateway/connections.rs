@@ -32,6 +32,8 @@ pub(super) enum Pause {
     Verifying,
     /// The store must catch up first.
     Congested,
+    /// What it asks for must be read from the backlog first.
+    Reading,
     /// A reply must leave first, which waits for the flash.
     Replying,
     Ended,
@@ -58,9 +60,9 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// True while it is not read because the flash must catch up.
+    /// True while it is not read because something must come to flash or from it first.
     pub fn is_held_back(&self) -> bool {
-        self.pause == Pause::Congested || self.protocol.owes_too_much()
+        matches!(self.pause, Pause::Congested | Pause::Reading) || self.protocol.owes_too_much()
     }
 
     /// Keeps input for later; room is made for the whole packet at its front.

@@ -25,7 +25,7 @@ impl Gateway {
             }
             let handled = self.with_frames(now, id, |connection, context| connection.handle(context, rest));
             let Some((consumed, needed, next)) = handled else { return bytes.len() };
-            let congested = matches!(next, Next::Congested);
+            let waits = matches!(next, Next::Congested | Next::AwaitRows);
             self.counters.packets_received += u64::from(consumed > 0);
             taken += consumed;
             if let Some(endpoint) = self.connections.get_mut(id) {
@@ -35,7 +35,7 @@ impl Gateway {
                 return bytes.len();
             }
             self.drain(now);
-            if consumed == 0 || congested {
+            if consumed == 0 || waits {
                 break;
             }
         }
@@ -67,6 +67,12 @@ impl Gateway {
                     if let Some(connection) = endpoint.protocol.as_amqp091_mut() {
                         connection.tell_blocked();
                     }
+                }
+            }
+            Next::AwaitRows => {
+                self.awaiting_rows.push(id);
+                if let Some(endpoint) = self.connections.get_mut(id) {
+                    endpoint.pause = Pause::Reading;
                 }
             }
             Next::End(end) => {

@@ -107,6 +107,8 @@ pub struct Gateway {
     dirty: Vec<ConnectionId>,
     /// Connections whose next packet waits until the store has caught up.
     congested: Vec<ConnectionId>,
+    /// Those whose next frame asks for rows that are being read.
+    awaiting_rows: Vec<ConnectionId>,
     /// Connections whose reply has left and whose kept input may be handled.
     replied: Vec<ConnectionId>,
     logins: Logins,
@@ -150,6 +152,7 @@ impl Gateway {
             outputs: VecDeque::new(),
             dirty: Vec::new(),
             congested: Vec::new(),
+            awaiting_rows: Vec::new(),
             replied: Vec::new(),
             system_topics: SystemTopics::default(),
             load: Load::new(now.mono),
