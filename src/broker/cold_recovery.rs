@@ -29,7 +29,7 @@ pub(super) struct ColdRows {
     pub adopted: Adopted,
     /// What the window says that queues should find.
     expected: BTreeMap<QueueId, super::cold::Run>,
-    /// Rows of chunks that had to be read: their bodies only where they are needed.
+    /// Rows of chunks with messages whose exchange is under way: their bodies only where they are needed.
     read: BTreeMap<ChunkNumber, BTreeMap<RowKey, (Place, Vec<u8>)>>,
     /// Messages whose exchange is under way, by queue.
     tagged: BTreeSet<(RowKey, QueueId)>,
@@ -61,30 +61,42 @@ impl ColdRows {
     /// Chunks of which rows are needed, `tagged` being the messages that are not in the window and under way.
     pub fn choose(&mut self, now: Now, tagged: BTreeSet<(RowKey, QueueId)>) -> Vec<ChunkNumber> {
         self.tagged = tagged;
-        let counting = self.chunks.iter().filter(|(number, _)| self.counts(**number));
-        let needed = counting.filter(|(number, (charge, summary))| {
-            let Some(chunk) = Chunk::read(now, **number, *charge, summary) else { return false };
+        let (mut needed, mut read) = (Vec::new(), BTreeMap::new());
+        for (number, (charge, summary)) in self.chunks.iter().filter(|(number, _)| self.counts(**number)) {
+            let Some(chunk) = Chunk::read(now, *number, *charge, summary) else { continue };
             let range = (chunk.first, QueueId(0))..=(chunk.last, QueueId(u64::MAX));
             let takers = chunk.takers.borrow();
             let is_taker = |queue: &QueueId| takers.iter().any(|taker| taker.queue == *queue);
-            self.window_damaged || self.tagged.range(range).any(|(_, queue)| is_taker(queue))
-        });
-        needed.map(|(number, _)| *number).collect()
+            let under_way = self.tagged.range(range).any(|(_, queue)| is_taker(queue));
+            if under_way {
+                read.insert(*number, BTreeMap::new());
+            }
+            if under_way || self.window_damaged {
+                needed.push(*number);
+            }
+        }
+        self.read = read;
+        needed
     }
 
-    pub fn row(&mut self, number: ChunkNumber, place: Place, kind: u8, body: Vec<u8>) {
-        if RowKind::from_code(kind) == Some(RowKind::Message) {
+    /// A row of a chunk that was chosen. Where nothing of the chunk is under way nothing of the row is kept: a backlog
+    /// may hold more rows than memory. True when it is a message, which the window may hold too if it was damaged.
+    pub fn row(&mut self, number: ChunkNumber, place: Place, kind: u8, body: Vec<u8>) -> bool {
+        if RowKind::from_code(kind) != Some(RowKind::Message) {
+            return false;
+        }
+        if let Some(rows) = self.read.get_mut(&number) {
             let range = (place.key, QueueId(0))..=(place.key, QueueId(u64::MAX));
             let needed = self.tagged.range(range).next().is_some();
-            let body = if needed { body } else { Vec::new() };
-            self.read.entry(number).or_default().insert(place.key, (place, body));
+            rows.insert(place.key, (place, if needed { body } else { Vec::new() }));
         }
+        true
     }
 
-    /// Keys of rows that were read, when the window may hold them too.
-    pub fn keys_in_doubt(&self) -> impl Iterator<Item = RowKey> {
-        let read = self.read.values().filter(|_| self.window_damaged);
-        read.flat_map(|rows| rows.keys().copied())
+    /// Rows of chunks that are kept in memory.
+    #[cfg(test)]
+    pub fn rows_kept(&self) -> usize {
+        self.read.values().map(BTreeMap::len).sum()
     }
 
     /// Gives every queue what it has in the backlog.
@@ -295,7 +307,9 @@ impl Recovered {
 
     /// A row of a chunk.
     pub fn chunk_row(&mut self, number: ChunkNumber, place: Place, kind: u8, body: Vec<u8>) {
-        self.cold.row(number, place, kind, body);
+        if self.cold.row(number, place, kind, body) && self.cold.window_damaged {
+            self.forget_message(place.key);
+        }
     }
 }
 
@@ -360,5 +374,53 @@ fn split_level(queue: &mut Queue, level: u8, offset: u64) {
             entry.order += offset;
             region.tail.push_back(entry);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::message::Message;
+
+    fn row(key: u64) -> (Place, Vec<u8>) {
+        let mut body = Vec::new();
+        rows::put_message_row(&mut body, RowKey(1), &Message { address: "t".into(), ..Message::default() });
+        (Place { key: RowKey(key), pieces: 1 }, body)
+    }
+
+    /// A backlog may hold more messages than memory.
+    #[test]
+    fn a_start_beside_a_damaged_window_keeps_nothing_of_the_rows_that_it_reads() {
+        let now = Now::default();
+        let chunk = Chunk {
+            number: ChunkNumber(1),
+            charge: 4096,
+            first: RowKey(1000),
+            last: RowKey(1999),
+            messages: 1000,
+            bytes: 1000,
+            priority: 0,
+            first_received_at: Wall(0),
+            last_received_at: Wall(0),
+            trusted: true,
+            time_to_live_ms: None,
+            known_since: now,
+            takers: RefCell::new(vec![Taker { queue: QueueId(7), flags: 1 }]),
+        };
+        let mut recovered = Recovered::new();
+        for key in (1990..2010).map(row) {
+            recovered.row(key.0, RowKind::Message.code(), &key.1);
+        }
+        recovered.chunk(chunk.number, chunk.charge, chunk.summary());
+        recovered.window_was_damaged();
+        assert_eq!(recovered.chunks_to_read(now), [chunk.number]);
+        for (place, body) in (1000..2000).map(row) {
+            recovered.chunk_row(chunk.number, place, RowKind::Message.code(), body);
+        }
+        assert_eq!(recovered.cold.rows_kept(), 0);
+        let left: Vec<_> = recovered.messages.keys().map(|key| key.0).collect();
+        assert_eq!(left, (2000..2010).collect::<Vec<_>>(), "of two rows that of the chunk counts");
     }
 }

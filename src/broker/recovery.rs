@@ -148,11 +148,6 @@ impl Recovered {
             broker.ledger.recovered_delta(*place, *bytes);
         }
         let wills = self.recover_records(&mut broker, now);
-        for key in self.cold.keys_in_doubt().collect::<Vec<_>>() {
-            if let Some(row) = self.messages.remove(&key) {
-                broker.ledger.recovered_dead(row.place, rows::message_bytes(&row.message));
-            }
-        }
         self.recover_messages(&mut broker, now);
         summary.unreadable += self.cold.recover(&mut broker, now);
         self.recover_windows(&mut broker, now, last);
@@ -216,6 +211,13 @@ impl Recovered {
             RowKind::Record => self.read_record(place, body)?,
         }
         Some(())
+    }
+
+    /// A message of the window lies in a chunk, too: its row there is the one that counts.
+    pub(super) fn forget_message(&mut self, key: RowKey) {
+        if let Some(row) = self.messages.remove(&key) {
+            self.dead.push((row.place, rows::message_bytes(&row.message)));
+        }
     }
 
     fn read_record(&mut self, place: Place, body: &[u8]) -> Option<()> {
