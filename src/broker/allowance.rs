@@ -129,14 +129,18 @@ impl Broker {
     pub(super) fn rejecting_are_crowded(&self, index: QueueIndex, charge: u64) -> bool {
         let rejects = |queue: &&Queue| queue.bounds.overflow == Overflow::Reject;
         let Some(queue) = self.queue(index).filter(rejects) else { return false };
-        let common = if queue.durable { self.policy.flash_quota_bytes } else { u64::MAX };
-        let half = common.min(self.policy.memory_max) / 2;
+        let flash_half = if queue.durable { self.policy.flash_quota_bytes / 2 } else { u64::MAX };
+        let memory_half = self.policy.memory_max / 2;
         // Counted only when so much is there at all.
-        if self.memory.get() + charge <= half {
+        if self.memory.get() + charge <= flash_half.min(memory_half) {
             return false;
         }
-        let held: u64 = self.queues.iter().flatten().filter(rejects).map(|queue| queue.in_memory().1).sum();
-        held + charge > half
+        let (mut bytes, mut memory) = (charge, charge);
+        for queue in self.queues.iter().flatten().filter(rejects) {
+            bytes += queue.in_memory().1;
+            memory += queue.memory_bytes();
+        }
+        bytes > flash_half || memory > memory_half
     }
 
     /// A session has one more subscription.

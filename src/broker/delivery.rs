@@ -145,7 +145,7 @@ impl Broker {
                     tag: 0,
                     consumer: 0,
                     returns: 0,
-                    held: entry.held,
+                    held: Rc::clone(&entry.held),
                     assurance: entry.assurance,
                     retained: entry.retained,
                     identifier: entry.identifier,

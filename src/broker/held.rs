@@ -3,9 +3,11 @@
 //! One copy serves every queue. Owns the counting; leaves writing and trimming to `ledger`.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::rc::Rc;
 
 use super::backlog::Chunk;
+use super::queue::Entry;
 use crate::ids::{ChunkNumber, ConnectionId, QueueId, RowKey};
 use crate::message::Message;
 use crate::store::batch::Place;
@@ -30,6 +32,13 @@ pub(super) const TAKER_SHARED: u8 = 0x20;
 
 /// The pseudo queue that stands for "this is the last known value of its address".
 pub(super) const RETAINED: QueueId = QueueId(0);
+
+/// What a message takes in memory beside its bytes: itself, the counts of `Rc`, and what the allocator adds to it and to
+/// its parts, roughly.
+pub(super) const HELD_BYTES: u64 = size_of::<(Held, [usize; 8])>() as u64;
+
+/// What a queue takes for each message that it has in memory.
+pub(super) const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
 
 /// How far a message has come on its way to flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,9 +91,9 @@ impl Held {
         self.place.get().key
     }
 
-    /// `memory` counts the bytes of all messages alive.
+    /// `memory` counts the bytes that all messages alive take.
     pub(super) fn new(message: Message, memory: &Rc<Cell<u64>>) -> Rc<Self> {
-        memory.set(memory.get() + message.charge() as u64);
+        memory.set(memory.get() + memory_bytes(&message));
         Rc::new(Self {
             message,
             memory: Rc::clone(memory),
@@ -106,7 +115,7 @@ impl Held {
         place: Place,
         chunk: &Rc<Chunk>,
     ) -> Rc<Self> {
-        memory.set(memory.get() + message.charge() as u64);
+        memory.set(memory.get() + memory_bytes(&message));
         Rc::new(Self {
             message,
             memory: Rc::clone(memory),
@@ -153,6 +162,43 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.memory.set(self.memory.get().saturating_sub(self.message.charge() as u64));
+        self.memory.set(self.memory.get().saturating_sub(memory_bytes(&self.message)));
+    }
+}
+
+fn memory_bytes(message: &Message) -> u64 {
+    message.charge() as u64 + HELD_BYTES
+}
+
+/// A queue's hold on a message: while it lasts its entry is counted with the memory that messages take. A small message
+/// for many queues takes little, its entries much.
+#[derive(Debug)]
+pub(super) struct Hold(Rc<Held>);
+
+impl Hold {
+    pub fn new(held: Rc<Held>) -> Self {
+        held.memory.set(held.memory.get() + ENTRY_BYTES);
+        Self(held)
+    }
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        Self::new(Rc::clone(&self.0))
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let memory = &self.0.memory;
+        memory.set(memory.get().saturating_sub(ENTRY_BYTES));
+    }
+}
+
+impl Deref for Hold {
+    type Target = Rc<Held>;
+
+    fn deref(&self) -> &Rc<Held> {
+        &self.0
     }
 }

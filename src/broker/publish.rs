@@ -575,9 +575,12 @@ impl Broker {
                 && (reason != LossReason::FlashQuota || queue.durable)
                 && queue.bounds.overflow == Overflow::DropOldest
         };
+        let weight = |queue: &super::Queue| match reason {
+            LossReason::MemoryBound => queue.memory_bytes(),
+            _ => queue.in_memory().1,
+        };
         let queues = self.queues.iter().enumerate();
-        let charged =
-            queues.filter_map(|(at, queue)| Some((queue.as_ref().filter(may_lose)?.in_memory().1, at)));
+        let charged = queues.filter_map(|(at, queue)| Some((weight(queue.as_ref().filter(may_lose)?), at)));
         let (_, at) = charged.max()?;
         u32::try_from(at).ok().map(QueueIndex)
     }

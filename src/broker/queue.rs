@@ -10,7 +10,10 @@ use std::rc::Rc;
 
 use super::allowance::Kept;
 use super::cold::Cold;
-use super::held::{Held, Stage, TAKER_AS_PUBLISHED, TAKER_CONNECTED, TAKER_RETAIN, TAKER_SHARED};
+use super::held::{
+    ENTRY_BYTES, HELD_BYTES, Held, Hold, Stage, TAKER_AS_PUBLISHED, TAKER_CONNECTED, TAKER_RETAIN,
+    TAKER_SHARED,
+};
 use super::named::Named;
 use crate::ids::{BatchNumber, ConnectionId, QueueId, RowKey};
 use crate::message::Assurance;
@@ -143,7 +146,7 @@ impl QueueKind {
 /// A message in a queue.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    pub held: Rc<Held>,
+    pub held: Hold,
     pub assurance: Assurance,
     /// A last known value: delivered with the retain mark.
     pub retained: bool,
@@ -177,9 +180,9 @@ pub(super) const NEVER: Mono = Mono(u64::MAX);
 
 impl Entry {
     /// An entry of a session's queue.
-    pub const fn new(held: Rc<Held>, assurance: Assurance) -> Self {
+    pub fn new(held: Rc<Held>, assurance: Assurance) -> Self {
         Self {
-            held,
+            held: Hold::new(held),
             assurance,
             retained: false,
             redelivered: false,
@@ -491,6 +494,12 @@ impl Queue {
     pub fn in_memory(&self) -> (usize, u64) {
         let (messages, bytes) = self.cold.as_ref().map_or((0, 0), |cold| (cold.messages(), cold.bytes()));
         (self.ready_len() - messages as usize, self.bytes - bytes)
+    }
+
+    /// Memory of the messages that wait there, if it is alone to have them.
+    pub fn memory_bytes(&self) -> u64 {
+        let (messages, bytes) = self.in_memory();
+        bytes + messages as u64 * (HELD_BYTES + ENTRY_BYTES)
     }
 
     /// What makes it a named queue.

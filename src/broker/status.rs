@@ -108,7 +108,7 @@ impl Broker {
         let queue = self.queue(index);
         let in_flight = queue.map_or(0, |queue| queue.in_flight.len());
         let entries = queue.into_iter().flat_map(Queue::entries).enumerate();
-        entries.map(move |(at, entry)| (&*entry.held, at < in_flight, entry.redelivered))
+        entries.map(move |(at, entry)| (&**entry.held, at < in_flight, entry.redelivered))
     }
 
     /// What was lost, queue by queue.

@@ -325,6 +325,57 @@ fn over_memory_max_the_heaviest_queue_loses() {
     assert!(world.lines_of("pub").len() > 1000, "nobody else was held up");
 }
 
+/// A message of one byte takes little, but what each queue has of it adds up.
+#[test]
+fn many_copies_of_small_messages_are_bounded_by_what_they_take() {
+    let mut world = World::new(Setup::with(|setup| setup.config.limits.memory_max = 400_000));
+    let names: Vec<_> = (0..20).map(|n| format!("s{n}")).collect();
+    for name in &names {
+        world.send(name, &format!("CONNECT client={name}"));
+        world.send(name, "SUBSCRIBE id=1 filter=t qos=1");
+    }
+    world.send("pub", "CONNECT client=pub");
+    let before = world.figure("memory_bytes");
+    let mut most = 0;
+    for n in 1..=2000 {
+        world.send("pub", &format!("PUBLISH topic=t qos=1 id={n} payload=x"));
+        most = most.max(world.figure("memory_bytes"));
+    }
+    // What one publish brings comes before what it pushes out.
+    assert!((300_000..=402_000).contains(&most), "{most}");
+    let told = world.gateway.losses();
+    let told = told.as_array().expect("a list");
+    assert_eq!(told.len(), 20, "each loses its part");
+    assert!(told.iter().all(|receipt| receipt["reason"] == "memory_bound"), "{told:?}");
+    for name in &names {
+        world.send(name, "DISCONNECT");
+    }
+    assert_eq!(world.figure("memory_bytes"), before, "all is given back");
+}
+
+/// The same where the queues lose nothing: new ones are refused.
+#[test]
+fn many_copies_of_small_messages_are_refused_where_queues_reject() {
+    let mut world = World::new(Setup::with(|setup| {
+        setup.config.limits.memory_max = 400_000;
+        setup.config.queues.session.overflow = Overflow::Reject;
+    }));
+    for n in 0..20 {
+        world.send(&format!("s{n}"), &format!("CONNECT client=s{n}"));
+        world.send(&format!("s{n}"), "SUBSCRIBE id=1 filter=t qos=1");
+    }
+    world.send("pub", "CONNECT version=5 client=pub");
+    world.lines();
+    let mut refused = 0;
+    for n in 1..=1000 {
+        world.send("pub", &format!("PUBLISH topic=t qos=1 id={n} payload=x"));
+        refused += world.lines_of("pub").iter().filter(|line| line.ends_with("code=0x97")).count();
+    }
+    assert!(refused > 500, "{refused}");
+    let took = world.figure("memory_bytes");
+    assert!((40_000..=202_000).contains(&took), "{took}");
+}
+
 /// QoS 0 to a client that does not read is dropped with a count, and holds no memory.
 #[test]
 fn qos_0_behind_a_full_output_is_dropped_and_counted() {

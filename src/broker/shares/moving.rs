@@ -232,7 +232,7 @@ impl Broker {
             order: entry.order,
             expires_at,
             redelivered: false,
-            ..Entry::new(entry.held, assurance)
+            ..Entry::new(Rc::clone(&entry.held), assurance)
         };
         if durable {
             moved.joined = self.ledger.join_taker(now.mono, &moved.held, id, moved.taker_flags());
@@ -263,7 +263,7 @@ impl Broker {
                     consumer: 0,
                     returns: 0,
                     retained: options.retain_as_published && entry.held.message.retain,
-                    held: entry.held,
+                    held: Rc::clone(&entry.held),
                     assurance: Assurance::AtMostOnce,
                     identifier: options.identifier,
                     expires_at: entry.expires_at,
