@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::held::Held;
 use super::queue::QueueIndex;
+use super::will::WillNumber;
 use crate::ids::ConnectionId;
 use crate::message::Assurance;
 use crate::time::Mono;
@@ -57,6 +58,11 @@ pub enum Event {
     Paused {
         connection: ConnectionId,
         queue: QueueIndex,
+    },
+    /// A will is due whose connection is gone: [`super::Broker::publish_will`], or [`super::Broker::forget_will`] where its
+    /// client may no longer publish it.
+    WillDue {
+        will: WillNumber,
     },
     /// A gate of this connection may have opened.
     GatesMayBeDue {

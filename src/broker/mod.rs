@@ -385,7 +385,7 @@ impl Broker {
             self.expire_sessions(now);
         }
         if self.will_at.is_some_and(|at| at <= now.mono) {
-            self.publish_due_wills(now);
+            self.find_due_wills(now);
         }
         self.expire_retained(now);
         self.look_at_queues(now);

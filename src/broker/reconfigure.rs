@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::queue::QueueKind;
-use super::{Broker, Overflow, Policy, QueueIndex, WillNumber};
+use super::{Broker, Overflow, Policy, QueueIndex};
 use crate::time::Now;
 
 impl Broker {
@@ -43,12 +43,6 @@ impl Broker {
     #[must_use]
     pub const fn flash_quota_bytes(&self) -> u64 {
         self.policy.flash_quota_bytes
-    }
-
-    /// The address of a registered will: rules may have changed since it was.
-    #[must_use]
-    pub fn will_address(&self, number: WillNumber) -> Option<&str> {
-        self.wills.get(&number.0).map(|will| &*will.message.address)
     }
 
     fn queue_indexes(&self) -> Vec<QueueIndex> {

@@ -36,7 +36,7 @@ pub struct RecoverySummary {
     /// Messages in all queues.
     pub queued: usize,
     pub retained: usize,
-    /// Wills of clients that were connected when the gateway stopped; published at start.
+    /// Wills of clients that were connected when the gateway stopped; due at start.
     pub wills: usize,
     /// Rows whose content could not be read.
     pub unreadable: usize,

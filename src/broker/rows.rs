@@ -610,8 +610,14 @@ fn read_stamp(reader: &mut Reader<'_>) -> Option<Option<Stamp>> {
 // delay (integer, seconds) and the stamp since when it waits.
 
 const DELAYED_WILL: u8 = 0xff;
+const WILL_OF_USER: u8 = 0xfe;
 
 pub(super) fn put_will(out: &mut Vec<u8>, will: &Will) {
+    if let Some(user) = &will.user {
+        put_bytes(out, b"");
+        out.push(WILL_OF_USER);
+        put_bytes(out, user.as_bytes());
+    }
     if will.delay_s != 0 {
         put_bytes(out, b"");
         out.push(DELAYED_WILL);
@@ -625,16 +631,19 @@ pub(super) fn put_will(out: &mut Vec<u8>, will: &Will) {
 pub(super) fn read_will(content: &[u8]) -> Option<Will> {
     let mut reader = Reader::new(content);
     let mut client = reader.string()?;
-    let (mut delay_s, mut waits_since) = (0, None);
-    if client.is_empty() {
-        if reader.byte()? != DELAYED_WILL {
-            return None;
+    let (mut user, mut delay_s, mut waits_since) = (None, 0, None);
+    while client.is_empty() {
+        match reader.byte()? {
+            WILL_OF_USER => user = Some(reader.string()?.into()),
+            DELAYED_WILL => {
+                delay_s = reader.integer32()?;
+                waits_since = read_stamp(&mut reader)?;
+            }
+            _ => return None,
         }
-        delay_s = reader.integer32()?;
-        waits_since = read_stamp(&mut reader)?;
         client = reader.string()?;
     }
-    Some(Will { client: client.into(), message: read_message(&mut reader)?, delay_s, waits_since })
+    Some(Will { client: client.into(), user, message: read_message(&mut reader)?, delay_s, waits_since })
 }
 
 /// The pseudo queue of last known values is never a queue's own id.

@@ -440,7 +440,7 @@ impl Broker {
         self.awaiting.retain(|(_, at, _)| *at != index);
         if !queue.durable {
             if queue.kind == QueueKind::Session {
-                self.will_is_due(now, &queue.name);
+                self.will_is_due(&queue.name);
             }
             return;
         }
@@ -455,7 +455,7 @@ impl Broker {
         let batch = self.ledger.touch(now.mono, RecordKey::Session(queue.id), urgency);
         if queue.kind == QueueKind::Session {
             self.ended.insert(queue.name.clone(), batch);
-            self.will_is_due(now, &queue.name);
+            self.will_is_due(&queue.name);
         }
     }
 

@@ -1,11 +1,14 @@
 //! Wills: messages that are published when a connection ends without saying so, or when it dies with the broker; at
 //! once, or after a delay in which the client may come back. MQTT 5 section 3.1.3.2.2.
+//!
+//! What is due when no connection asks for it is told by [`Event::WillDue`]: whether the client may still publish it is not
+//! known here.
 
 use std::time::Duration;
 
-use super::Broker;
 use super::ledger::Urgency;
 use super::rows::RecordKey;
+use super::{Broker, Event};
 use crate::ids::QueueId;
 use crate::message::{Assurance, Message};
 use crate::time::{Mono, Now, Stamp};
@@ -15,6 +18,8 @@ use crate::time::{Mono, Now, Stamp};
 pub struct Will {
     /// The client identifier that registered it.
     pub client: Box<str>,
+    /// The name under which that client had logged in.
+    pub user: Option<Box<str>>,
     pub message: Message,
     /// How long it waits for its client to come back, seconds.
     pub delay_s: u32,
@@ -28,16 +33,22 @@ pub struct WillNumber(pub u64);
 
 impl Broker {
     /// Registers a connected client's will. One that matters after a power cut is on flash within a batch.
-    pub fn set_will(&mut self, now: Now, client: &str, message: Message, delay_s: u32) -> WillNumber {
+    pub fn set_will(&mut self, now: Now, will: Will) -> WillNumber {
         let number = self.next_will;
         self.next_will += 1;
-        let durable = message.retain || message.assurance != Assurance::AtMostOnce;
-        self.keeps_will(&message);
-        self.wills.insert(number, Will { client: client.into(), message, delay_s, waits_since: None });
+        let durable = will.message.retain || will.message.assurance != Assurance::AtMostOnce;
+        self.keeps_will(&will.message);
+        self.wills.insert(number, will);
         if durable {
             self.ledger.touch(now.mono, RecordKey::Will(number), Urgency::Now);
         }
         WillNumber(number)
+    }
+
+    /// A registered will.
+    #[must_use]
+    pub fn will(&self, number: WillNumber) -> Option<&Will> {
+        self.wills.get(&number.0)
     }
 
     /// The client took leave: its will is forgotten. [MQTT-3.1.2-10]
@@ -87,14 +98,14 @@ impl Broker {
     }
 
     /// The client's session ended: its will waits no longer.
-    pub(super) fn will_is_due(&mut self, now: Now, client: &str) {
+    pub(super) fn will_is_due(&mut self, client: &str) {
         if let Some(number) = self.delayed_wills.remove(client) {
-            self.publish_will(now, WillNumber(number));
+            self.events.push_back(Event::WillDue { will: WillNumber(number) });
         }
     }
 
-    /// Publishes the wills whose delay has passed.
-    pub(super) fn publish_due_wills(&mut self, now: Now) {
+    /// Names the wills whose delay has passed.
+    pub(super) fn find_due_wills(&mut self, now: Now) {
         self.will_at = None;
         let mut due = Vec::new();
         for (client, number) in &self.delayed_wills {
@@ -110,7 +121,7 @@ impl Broker {
             }
         }
         for client in due {
-            self.will_is_due(now, &client);
+            self.will_is_due(&client);
         }
     }
 
@@ -127,12 +138,12 @@ impl Broker {
         if waits {
             self.delay_will(now.mono, client, WillNumber(number), Duration::ZERO);
         } else {
-            self.publish_will(now, WillNumber(number));
+            self.events.push_back(Event::WillDue { will: WillNumber(number) });
         }
     }
 
-    /// Publishes a will now.
-    pub(super) fn publish_will(&mut self, now: Now, number: WillNumber) {
+    /// Publishes a will now, in the batch that forgets it.
+    pub fn publish_will(&mut self, now: Now, number: WillNumber) {
         let Some(will) = self.wills.remove(&number.0) else { return };
         self.drops_will(&will.message);
         self.ledger.touch(now.mono, RecordKey::Will(number.0), Urgency::Now);

@@ -128,7 +128,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway around a broker that was made or recovered from the store. `seed` decides all randomness.
+    /// A gateway around a broker that was made or recovered from the store and has its collections ([`reconcile_series`]). `seed`
+    /// decides all randomness.
     #[must_use]
     pub fn new(
         policy: GatewayPolicy,
@@ -141,7 +142,7 @@ impl Gateway {
     ) -> Self {
         broker.read_messages_with(interop::READER);
         let readings = Readings::recovered(&broker);
-        Self {
+        let mut gateway = Self {
             logins: Logins::new(LoginPolicy::default(), seed),
             policy,
             users,
@@ -166,7 +167,10 @@ impl Gateway {
             store: StoreFigures::default(),
             recovery,
             started: now,
-        }
+        };
+        // Wills of the last run are due: the collections are there, and the rules.
+        gateway.drain(now);
+        gateway
     }
 
     // Inputs.
@@ -534,6 +538,7 @@ impl Gateway {
                 Event::Displaced { connection } => {
                     self.end(now, connection, End::Mqtt(MqttEnd::TakenOver));
                 }
+                Event::WillDue { will } => self.send_will(now, will),
                 Event::GatesMayBeDue { connection } if Self::is_direct_waiter(connection) => {
                     self.release_answers();
                 }

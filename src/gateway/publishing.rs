@@ -6,7 +6,7 @@ use std::fmt;
 use super::tally::Tally;
 use super::{Gateway, Output};
 use crate::auth::{Denied, Identity};
-use crate::broker::{Gate, Publish};
+use crate::broker::{Gate, Publish, WillNumber};
 use crate::ids::ConnectionId;
 use crate::message::{Assurance, is_reserved};
 use crate::mqtt::topic::TopicName;
@@ -103,6 +103,20 @@ impl Gateway {
             return Err(PublishRefused::QueueFull);
         }
         Ok(self.answer_behind(now, routed.gate))
+    }
+
+    /// Publishes a will whose connection is gone, if the rules still let its client: they may have changed since.
+    pub(super) fn send_will(&mut self, now: Now, number: WillNumber) {
+        let Some(will) = self.broker.will(number) else { return };
+        let client = Identity { username: will.user.as_deref(), client_identifier: &will.client };
+        let topic = &will.message.address;
+        if is_reserved(topic) || self.acl.as_ref().is_some_and(|acl| !acl.may_publish(client, topic)) {
+            self.tally.denials.note(now.wall, Denied::Publish, client, topic);
+            self.broker.forget_will(now, number);
+            return;
+        }
+        self.broker.publish_will(now, number);
+        self.tally.count_received(Tally::MQTT, 0, 1);
     }
 
     /// Has [`Output::Kept`] told when `gate` opens.

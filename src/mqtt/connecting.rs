@@ -9,7 +9,7 @@ use super::connection::{Connection, Context, End, Next, State, assurance};
 use super::owed::Reply;
 use super::topic::TopicFilter;
 use super::version5::{Version5, relayed};
-use crate::broker::SessionTerms;
+use crate::broker::{SessionTerms, Will};
 use crate::limits;
 use crate::message::{Message, PROPERTIES_MQTT5, is_reserved};
 use crate::output::OutputBuffer;
@@ -249,7 +249,9 @@ impl Connection {
         let Ok(opened) = opened else { return self.refuse(&TOO_MANY_SESSIONS) };
         self.queue = Some(opened.queue);
         self.will = will.map(|(will, delay_s)| {
-            context.broker.set_will(context.now, &self.client_identifier, will, delay_s)
+            let (client, user) = (self.client_identifier.clone(), self.user_name.clone());
+            let will = Will { client, user, message: will, delay_s, waits_since: None };
+            context.broker.set_will(context.now, will)
         });
         self.state = State::Joining;
         if let Some(version5) = &mut self.version5 {

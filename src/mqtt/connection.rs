@@ -316,7 +316,7 @@ impl Connection {
 
     /// Whether the rules, which may have changed since CONNECT, still let the client publish its will.
     fn may_send_will(&self, context: &Context<'_>, will: WillNumber) -> bool {
-        context.broker.will_address(will).is_none_or(|address| self.may_publish(context, address))
+        context.broker.will(will).is_none_or(|will| self.may_publish(context, &will.message.address))
     }
 
     /// DISCONNECT with the reason. It may not come before CONNACK. [MQTT-3.14.0-1]

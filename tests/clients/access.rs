@@ -28,7 +28,7 @@ fn started(name: &str, extra: &str) -> Daemon {
     daemon
 }
 
-fn mosquitto_passwd(file: &Path, mode: &str, user: &str, password: &str) {
+pub fn mosquitto_passwd(file: &Path, mode: &str, user: &str, password: &str) {
     let flags: &[&str] = if mode == "-c" { &["-c", "-b"] } else { &["-b"] };
     let done = Command::new("mosquitto_passwd").args(flags).arg(file).args([user, password]).status();
     assert!(done.expect("mosquitto_passwd is installed").success());
