@@ -18,8 +18,8 @@ use crate::store::stored_bytes;
 const NODE_BYTES: u64 = 256;
 /// What the identifier of an exactly-once publish takes in memory, roughly; on flash it is less.
 const IDENTIFIER_BYTES: usize = 16;
-/// Memory of one binding beside its bytes, roughly.
-const BINDING_BYTES: u64 = 256;
+/// Memory of one binding: 45 000 of a direct exchange with keys of 16 bytes took 371 each.
+const BINDING_BYTES: u64 = 384;
 /// Bytes of a record beside its names, keys and arguments, roughly.
 const RECORD_BYTES: usize = 64;
 /// The part of the quota and of memory that all this may take.

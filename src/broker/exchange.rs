@@ -361,7 +361,8 @@ impl Exchanges {
         binding: Binding,
     ) -> Option<()> {
         let exchange = self.get_mut(source)?;
-        let alike = exchange.bindings.entry((target, key.into())).or_default();
+        // As a rule there is one: room for more would be most of what a binding takes.
+        let alike = exchange.bindings.entry((target, key.into())).or_insert_with(|| Vec::with_capacity(1));
         if alike.iter().any(|old| old.arguments.encoded == binding.arguments.encoded) {
             return None;
         }
