@@ -39,6 +39,8 @@ pub enum PublishRefused {
     /// Not a topic name; the reason.
     Topic(String),
     NotAllowed,
+    /// The topic begins with `$SYS`: it is the gateway's own.
+    Reserved,
     TooLarge,
     /// A queue that rejects is full.
     QueueFull,
@@ -51,6 +53,7 @@ impl fmt::Display for PublishRefused {
         match self {
             Self::Topic(why) => write!(f, "topic: {why}"),
             Self::NotAllowed => f.write_str("the ACL does not allow publishing to this topic"),
+            Self::Reserved => f.write_str("topics under $SYS are the gateway's own"),
             Self::TooLarge => f.write_str("the payload is larger than limits.message_bytes_max"),
             Self::QueueFull => f.write_str("a queue that wants it is full and rejects"),
             Self::Congested => f.write_str("too much waits for the flash; try again"),
@@ -78,7 +81,8 @@ impl Gateway {
             && self.acl.as_ref().is_none_or(|acl| acl.may_publish(client, topic.as_str()));
         if !may {
             self.tally.denials.note(now.wall, Denied::Publish, client, publish.topic);
-            return Err(PublishRefused::NotAllowed);
+            let reserved = is_reserved(publish.topic);
+            return Err(if reserved { PublishRefused::Reserved } else { PublishRefused::NotAllowed });
         }
         if publish.body.len() as u64 > self.policy.message_bytes_max {
             return Err(PublishRefused::TooLarge);

@@ -9,7 +9,7 @@
 //! ```
 
 use super::Response;
-use crate::series::{Aggregate, Condition, Format, Path, Place, Query};
+use crate::series::{Aggregate, Condition, Format, Path, Place, Query, check_filter};
 use crate::time::{Now, calendar};
 
 /// Longest stretch of `every`, milliseconds: a century.
@@ -37,14 +37,18 @@ pub fn ask(now: Now, method: &str, path: &str, parameters: &str) -> Option<Asked
     if more.is_some() || !(rest.is_empty() || rest.starts_with('/')) {
         return Some(Asked::Refused(Response::error(404, "no such resource")));
     }
-    let name = name.map(unescaped).filter(|name| !name.is_empty());
+    let name = match name.filter(|name| !name.is_empty()).map(unescaped) {
+        Some(None) => return Some(Asked::Refused(Response::error(404, "no such resource"))),
+        name => name.flatten(),
+    };
     let wants = match verb {
         None | Some("query" | "tail") => "GET",
         Some("readings") => "DELETE",
         Some(_) => return Some(Asked::Refused(Response::error(404, "no such resource"))),
     };
-    if method != wants {
-        return Some(Asked::Refused(Response::error(405, &format!("only {wants} is allowed here"))));
+    if method != wants && !(method == "HEAD" && wants == "GET") {
+        let refusal = Response::error(405, &format!("only {wants} is allowed here"));
+        return Some(Asked::Refused(refusal.with_allowed(wants.to_owned())));
     }
     let (Some(name), Some(verb)) = (name.clone(), verb) else { return Some(Asked::Overview(name)) };
     let asked = read(now, name, verb, parameters);
@@ -56,13 +60,17 @@ fn read(now: Now, name: String, verb: &str, parameters: &str) -> Result<Asked, S
     let mut query = Query { collection: name.into(), ..Query::default() };
     let mut format = Format::JsonLines;
     let (mut functions, mut field, mut all) = (Vec::new(), None, false);
-    for (key, value) in pairs(parameters) {
+    for pair in pairs(parameters) {
+        let (key, value) = pair?;
         let moment =
             || calendar::parse(&value, now_ms).ok_or_else(|| format!("{key}: `{value}` is no moment"));
         match key.as_str() {
             "since" => query.since = Some(moment()?),
             "until" => query.until = Some(moment()?),
-            "topic" => query.topic = Some(value.into()),
+            "topic" => {
+                check_filter(&value).map_err(|why| format!("topic: `{value}` is no filter: {why}"))?;
+                query.topic = Some(value.into());
+            }
             "where" => query.condition = Some(Condition::parse(&value).map_err(|error| error.to_string())?),
             "every" => {
                 let every = calendar::parse_duration(&value).filter(|every| (1..=EVERY_MAX).contains(every));
@@ -119,20 +127,22 @@ fn listed(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-pub(super) fn pairs(parameters: &str) -> impl Iterator<Item = (String, String)> {
+/// The parameters; an error for one that is no text.
+pub(super) fn pairs(parameters: &str) -> impl Iterator<Item = Result<(String, String), String>> {
     parameters.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decoded(key), decoded(value))
+        let read = decoded(key).zip(decoded(value));
+        read.ok_or_else(|| format!("`{pair}` is not UTF-8 once its percent signs are resolved"))
     })
 }
 
 /// Resolves `%41` and, as in forms, `+`.
-fn decoded(text: &str) -> String {
+fn decoded(text: &str) -> Option<String> {
     unescaped(&text.replace('+', " "))
 }
 
-/// Resolves `%41`.
-pub(super) fn unescaped(text: &str) -> String {
+/// Resolves `%41`; `None` when what comes out is not UTF-8.
+pub(super) fn unescaped(text: &str) -> Option<String> {
     let mut out = Vec::new();
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -146,7 +156,7 @@ pub(super) fn unescaped(text: &str) -> String {
             out.push(byte);
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    String::from_utf8(out).ok()
 }
 
 fn hexadecimal(mut digits: std::str::Bytes<'_>) -> Option<u8> {
@@ -206,6 +216,24 @@ mod tests {
             ),
             ("GET", "/r/query?format=csv", "query r None None Csv "),
             ("GET", "/r/tail", "follow r"),
+            ("HEAD", "", "overview None"),
+            ("HEAD", "/r/query", "query r None None JsonLines "),
+            (
+                "DELETE",
+                "/r/readings?topic=sensors%2F%23%2Fold",
+                "400 {\"error\":\"topic: `sensors/#/old` is no filter: # stands alone in the last level\"}",
+            ),
+            (
+                "GET",
+                "/r/query?topic=",
+                "400 {\"error\":\"topic: `` is no filter: a filter has at least one character\"}",
+            ),
+            (
+                "GET",
+                "/r/tail?topic=u%ff",
+                "400 {\"error\":\"`topic=u%ff` is not UTF-8 once its percent signs are resolved\"}",
+            ),
+            ("GET", "/%ff/query", "404 {\"error\":\"no such resource\"}"),
             ("DELETE", "/r/readings?until=now", "delete r Some(10000000)"),
             (
                 "DELETE",
@@ -223,6 +251,6 @@ mod tests {
             assert_eq!(asked(method, &format!("{base}{rest}")), expected, "{rest}");
         }
         assert_eq!(asked("GET", "/api/v1/status"), "not about collections");
-        assert_eq!(decoded(&encoded("a/+ %é'")), "a/+ %é'");
+        assert_eq!(decoded(&encoded("a/+ %é'")).as_deref(), Some("a/+ %é'"));
     }
 }

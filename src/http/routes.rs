@@ -38,7 +38,8 @@ pub enum Operation {
 pub enum Access {
     /// Everybody.
     Public,
-    /// Users; without users, callers on this machine.
+    /// Users; without users, callers on this machine, and everybody where a listener beyond loopback has
+    /// `allow_anonymous = true`.
     User,
     /// Callers of the control socket; without users, callers on this machine.
     Operator,
@@ -495,7 +496,8 @@ pub fn find(method: &str, path: &str) -> Result<(&'static Route, Vec<String>), R
 /// What is wrong with them, as 400.
 pub fn call(route: &'static Route, names: Vec<String>, parameters: &str) -> Result<Call, Response> {
     let mut read: Vec<(String, String)> = Vec::new();
-    for (key, value) in pairs(parameters) {
+    for pair in pairs(parameters) {
+        let (key, value) = pair.map_err(|why| Response::error(400, &why))?;
         let Some(parameter) = route.parameters.iter().find(|parameter| parameter.name == key) else {
             return Err(Response::error(400, &format!("unknown parameter {key}")));
         };
@@ -537,7 +539,7 @@ fn matched(template: &str, path: &str) -> Option<Vec<String>> {
             if level.is_empty() {
                 return None;
             }
-            names.push(unescaped(level));
+            names.push(unescaped(level)?);
         } else if expected != level {
             return None;
         }
@@ -581,6 +583,13 @@ mod tests {
                 "topic=a&retain=1",
                 "400 {\"error\":\"retain: `1` is neither true nor false\"}",
             ),
+            (
+                "POST",
+                "/api/v1/publish",
+                "topic=u%ff",
+                "400 {\"error\":\"`topic=u%ff` is not UTF-8 once its percent signs are resolved\"}",
+            ),
+            ("GET", "/api/v1/queues/%ff/messages", "", "404 {\"error\":\"no such resource\"}"),
             ("POST", "/api/v1/publish", "topic=a&topic=b", "400 {\"error\":\"topic stands there twice\"}"),
             ("GET", "/metrics", "per=x", "400 {\"error\":\"per: `x` is none of class, queue\"}"),
         ] {
@@ -597,7 +606,7 @@ mod tests {
             let (found, names) = find(route.method, path).unwrap();
             assert_eq!(found.name, route.name);
             assert!(names.iter().all(|name| name == "a/b ?%"), "{names:?}");
-            assert_eq!(pairs(parameters).collect::<Vec<_>>(), [("topic".to_owned(), "x&y".to_owned())]);
+            assert_eq!(pairs(parameters).collect::<Vec<_>>(), [Ok(("topic".to_owned(), "x&y".to_owned()))]);
         }
     }
 

@@ -116,7 +116,7 @@ async fn publish(
             core.kick();
             let status = match refused {
                 PublishRefused::Topic(_) => 400,
-                PublishRefused::NotAllowed => 403,
+                PublishRefused::NotAllowed | PublishRefused::Reserved => 403,
                 PublishRefused::TooLarge => 413,
                 PublishRefused::QueueFull | PublishRefused::Congested => 503,
             };
@@ -232,6 +232,9 @@ async fn answer_collection(
             stream(core, pieces, Format::JsonLines.media_type(), false).await
         }
         Asked::Delete(query) => {
+            if core.series.overview(Some(query.collection.to_string())).await.is_none() {
+                return whole(Response::error(404, &format!("no collection {}", query.collection)));
+            }
             // What waits in the row log would come back after a power cut.
             if let Err(why) = collections_life::flush(core).await {
                 return whole(Response::error(

@@ -17,6 +17,7 @@ pub mod copy;
 mod database;
 
 pub mod document;
+mod filter;
 mod format;
 mod integers;
 mod keys;
@@ -29,8 +30,9 @@ pub use aggregate::{Aggregate, Function};
 pub use allowed::Allowed;
 pub use clock::{EstimatedBy, Start};
 pub use condition::{Condition, ConditionError, Place};
+pub use filter::{FilterError, check_filter, takes};
 pub use format::{Format, Out, Writer, put_json};
 pub use path::Path;
-pub use query::{Bucket, Item, Query, QueryError, Report, Sink, Snapshot, Source, run, takes, wants};
+pub use query::{Bucket, Item, Query, QueryError, Report, Sink, Snapshot, Source, run, wants};
 pub use registry::{Extent, Origin, Series, SeriesId};
 pub use store::{FlushTo, Found, Reading, Rules, SeriesCounters, SeriesOptions, SeriesStore};

@@ -18,6 +18,7 @@ use super::bound::{Bound, Field};
 use super::chunk::{self, Chunk, READINGS_MAX, Row};
 use super::condition::{Condition, Place};
 use super::database::{Marker, SeriesFile};
+use super::filter::takes;
 use super::keys;
 use super::registry::{Extent, Origin, Series, SeriesId};
 use super::store::SeriesStore;
@@ -216,23 +217,6 @@ pub fn wants(query: &Query, item: &Item<'_>) -> bool {
     };
     let chunk = Chunk::of(&[row], None);
     Bound::of(query, &[], &chunk, &series).holds(query, 0, item.origin)
-}
-
-/// Whether an MQTT topic filter takes a topic.
-#[must_use]
-pub fn takes(filter: &str, topic: &str) -> bool {
-    let mut levels = topic.split('/');
-    let mut parts = filter.split('/').enumerate();
-    loop {
-        match (parts.next(), levels.next()) {
-            (Some((0, "#" | "+")), Some(level)) if level.starts_with('$') => return false,
-            (Some((_, "#")), _) => return true,
-            (Some((_, "+")), Some(_)) => {}
-            (Some((_, part)), Some(level)) if part == level => {}
-            (None, None) => return true,
-            _ => return false,
-        }
-    }
 }
 
 /// What became of a query.

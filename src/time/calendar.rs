@@ -64,6 +64,9 @@ fn parse_rfc3339(text: &str) -> Option<i64> {
         return None;
     }
     let midnight = days(year, month, day) * DAY_MS;
+    if date(midnight / DAY_MS) != (year, month, day) {
+        return None;
+    }
     if text.len() == 10 {
         return Some(midnight);
     }
@@ -149,6 +152,9 @@ mod tests {
             ("", None),
             ("yesterday", None),
             ("2001-13-01", None),
+            ("2026-02-31", None),
+            ("2026-02-29T10:00:00Z", None),
+            ("2024-02-29", Some(1_709_164_800_000)),
             ("2001-09-09T25:00", None),
             ("1y", None),
             ("-", None),

@@ -42,7 +42,7 @@ fn what_is_wrong_is_said() {
         ("topic=", "x", 400, "topic: "),
         ("topic=a&qos=7", "x", 400, "qos: `7` is no number from 0 to 2"),
         ("topic=a&size=7", "x", 400, "unknown parameter size"),
-        ("topic=$SYS/broker/version", "x", 403, "the ACL does not allow publishing to this topic"),
+        ("topic=$SYS/broker/version", "x", 403, "topics under $SYS are the gateway's own"),
         ("topic=a", &"x".repeat(2049), 413, "the payload is larger than limits.message_bytes_max"),
     ] {
         let answer = publish(&daemon, parameters, payload);
