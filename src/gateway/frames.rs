@@ -177,8 +177,10 @@ impl Gateway {
         id: ConnectionId,
         act: impl FnOnce(&mut Connection, &mut Context<'_>) -> T,
     ) -> Option<T> {
-        let connection = self.connections.get_mut(id)?.protocol.as_amqp091_mut()?;
-        let verified = |name: &str, password: &[u8]| self.logins.knows(now.mono, name, password);
+        let endpoint = self.connections.get_mut(id)?;
+        let peer = &*endpoint.peer;
+        let connection = endpoint.protocol.as_amqp091_mut()?;
+        let verified = |name: &str, password: &[u8]| self.logins.believes(now.mono, (name, peer), password);
         let mut context = Context {
             now,
             broker: &mut self.broker,

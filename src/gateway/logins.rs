@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::deadlines::Deadlines;
 use super::{Gateway, Output, Pause};
-use crate::auth::Challenge;
+use crate::auth::{Challenge, Denied, Identity};
 use crate::collections::{self, Map};
 use crate::config::Auth;
 use crate::ids::ConnectionId;
@@ -93,7 +93,12 @@ impl Logins {
         self.verified.clear();
     }
 
-    pub fn knows(&self, now: Mono, name: &str, password: &[u8]) -> bool {
+    /// The password was right a short while ago, and the pair is not locked out.
+    pub fn believes(&self, now: Mono, pair: (&str, &str), password: &[u8]) -> bool {
+        !self.is_locked(now, pair) && self.knows(now, pair.0, password)
+    }
+
+    fn knows(&self, now: Mono, name: &str, password: &[u8]) -> bool {
         if self.verified.is_empty() {
             return false;
         }
@@ -237,11 +242,11 @@ impl Gateway {
 
     /// What to hold a login by HTTP against.
     pub fn password_challenge(&self, now: Now, pair: (&str, &str), password: &[u8]) -> LoginCheck {
-        if self.logins.knows(now.mono, pair.0, password) {
-            return LoginCheck::Known;
-        }
         if self.logins.is_locked(now.mono, pair) {
             return LoginCheck::Refused;
+        }
+        if self.logins.knows(now.mono, pair.0, password) {
+            return LoginCheck::Known;
         }
         let challenge = self.users.as_ref().and_then(|users| users.challenge(pair.0));
         challenge.map_or(LoginCheck::Refused, LoginCheck::Verify)
@@ -254,6 +259,12 @@ impl Gateway {
             return false;
         }
         self.logins.failed(now.mono, pair)
+    }
+
+    /// A login by HTTP was refused: it counts among the denials.
+    pub fn login_refused(&mut self, now: Now, (name, peer): (&str, &str)) {
+        let client = Identity { username: Some(name), client_identifier: "" };
+        self.tally.denials.note(now.wall, Denied::Login, client, peer);
     }
 
     /// A wrong password is answered after this time.
@@ -314,6 +325,13 @@ mod tests {
         logins.succeeded(at(0), ("ann", "p"), b"a");
         assert!(logins.knows(at(599), "ann", b"a") && !logins.knows(at(600), "ann", b"a"));
         assert!(!logins.knows(at(1), "ann", b"b") && !logins.knows(at(1), "bob", b"a"));
+        let pair = ("ann", "192.0.2.1:1");
+        assert!(logins.believes(at(1), pair, b"a") && !logins.believes(at(1), pair, b"b"));
+        for _ in 0..3 {
+            logins.failed(at(1), pair);
+        }
+        assert!(!logins.believes(at(2), pair, b"a"), "locked out whatever the password");
+        assert!(logins.believes(at(2), ("ann", "192.0.2.2:1"), b"a"));
         logins.forget_verified();
         assert!(!logins.knows(at(1), "ann", b"a"));
     }

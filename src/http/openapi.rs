@@ -52,7 +52,10 @@ fn operation(route: &Route) -> Value {
     }
     let who = match route.access {
         Access::Public => "",
-        Access::User => "Users; without users, callers on this machine.",
+        Access::User => {
+            "Users; without users, callers on this machine, and everybody at a listener beyond loopback with \
+             allow_anonymous = true."
+        }
         Access::Operator => "Callers of the control socket; without users, callers on this machine.",
     };
     let mut shown = json!({

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
@@ -11,7 +10,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
 use super::backup;
@@ -30,11 +29,21 @@ use crate::series::{Allowed, Format, Query};
 /// A body must come within this.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Who asks.
+#[derive(Debug)]
+pub(super) struct Caller {
+    /// Through the control socket.
+    pub from_control: bool,
+    pub user: Option<String>,
+    /// The topics that may be read; `None`: all.
+    pub allowed: Option<Allowed>,
+}
+
 /// Answers a request whose caller may ask.
 pub(super) async fn answer(
     core: &Rc<Core>,
     call: &Call,
-    (caller, allowed): (Option<String>, Option<Allowed>),
+    caller: Caller,
     request: Request<Incoming>,
 ) -> hyper::Response<AnswerBody> {
     let now = core.clock.get().now();
@@ -45,27 +54,31 @@ pub(super) async fn answer(
         return whole(response);
     }
     match call.route.operation {
-        Operation::Publish => whole(publish(core, call, caller, request).await),
+        Operation::Publish => whole(publish(core, call, caller.user, request).await),
         Operation::PurgeQueue => whole(purge(core, call).await),
         Operation::Reload => whole(reload(core).await),
         Operation::Metrics => whole(show_metrics(core, call).await),
         Operation::Status => whole(status(core).await),
         Operation::Trace => whole(trace(core, call).await),
         Operation::TailTopic => {
+            let Some(place) = core.rooms.place(caller.from_control, true) else { return too_many() };
             let filter = call.parameter("topic").unwrap_or_default();
-            match core.followers.follow(&core.gateway, filter, allowed) {
-                Ok(pieces) => stream(core, pieces, Format::JsonLines.media_type(), false).await,
+            match core.followers.follow(&core.gateway, filter, caller.allowed) {
+                Ok(pieces) => stream(pieces, Format::JsonLines.media_type(), None, place),
                 Err(why) => whole(Response::error(400, &why)),
             }
         }
-        Operation::Backup => match backup::start(core) {
-            Ok(pieces) => stream(core, pieces, backup::MEDIA_TYPE, true).await,
-            Err(refusal) => whole(refusal),
-        },
+        Operation::Backup => {
+            let Some(place) = core.rooms.place(caller.from_control, false) else { return too_many() };
+            match backup::start(core) {
+                Ok(pieces) => found(pieces, backup::MEDIA_TYPE, place).await,
+                Err(refusal) => whole(refusal),
+            }
+        }
         _ => {
             let (method, path) = (request.method().as_str(), request.uri().path());
             match collections::ask(now, method, path, request.uri().query().unwrap_or_default()) {
-                Some(asked) => answer_collection(core, asked, allowed).await,
+                Some(asked) => answer_collection(core, asked, caller).await,
                 None => whole(Response::error(404, "no such resource")),
             }
         }
@@ -197,27 +210,26 @@ fn leave_out(shown: &mut Value, allowed: &Allowed) {
     }
 }
 
-async fn answer_collection(
-    core: &Rc<Core>,
-    asked: Asked,
-    allowed: Option<Allowed>,
-) -> hyper::Response<AnswerBody> {
+async fn answer_collection(core: &Rc<Core>, asked: Asked, caller: Caller) -> hyper::Response<AnswerBody> {
     match asked {
         Asked::Refused(response) => whole(response),
         Asked::Overview(name) => {
             let shown = core.series.overview(name).await;
             let missing = || Response::error(404, "no such collection");
             whole(shown.map_or_else(missing, |mut shown| {
-                if let Some(allowed) = &allowed {
+                if let Some(allowed) = &caller.allowed {
                     leave_out(&mut shown, allowed);
                 }
                 Response::json(200, &shown)
             }))
         }
-        Asked::Query(query, format) => match core.series.query(Query { allowed, ..*query }, format) {
-            Ok(pieces) => stream(core, pieces, format.media_type(), true).await,
-            Err(error) => whole(Response::error(503, &error.to_string())),
-        },
+        Asked::Query(query, format) => {
+            let Some(place) = core.rooms.place(caller.from_control, false) else { return too_many() };
+            match core.series.query(Query { allowed: caller.allowed, ..*query }, format) {
+                Ok(pieces) => found(pieces, format.media_type(), place).await,
+                Err(error) => whole(Response::error(503, &error.to_string())),
+            }
+        }
         Asked::Follow(query) => {
             if core.series.overview(Some(query.collection.to_string())).await.is_none() {
                 return whole(Response::error(
@@ -228,8 +240,9 @@ async fn answer_collection(
                     ),
                 ));
             }
-            let pieces = core.series.follow(Query { allowed, ..*query });
-            stream(core, pieces, Format::JsonLines.media_type(), false).await
+            let Some(place) = core.rooms.place(caller.from_control, true) else { return too_many() };
+            let pieces = core.series.follow(Query { allowed: caller.allowed, ..*query });
+            stream(pieces, Format::JsonLines.media_type(), None, place)
         }
         Asked::Delete(query) => {
             if core.series.overview(Some(query.collection.to_string())).await.is_none() {
@@ -250,23 +263,31 @@ async fn answer_collection(
     }
 }
 
-/// An answer in pieces. The first of a query decides about its status; a follower's may be long in coming.
-async fn stream(
-    core: &Rc<Core>,
+fn too_many() -> hyper::Response<AnswerBody> {
+    whole(Response::error(503, "too many queries at once"))
+}
+
+/// What a query finds, in pieces: the first decides about the answer's status.
+async fn found(
     mut pieces: mpsc::Receiver<Piece>,
     content_type: &'static str,
-    waits: bool,
+    place: OwnedSemaphorePermit,
 ) -> hyper::Response<AnswerBody> {
-    let Ok(place) = Arc::clone(&core.query_room).try_acquire_owned() else {
-        return whole(Response::error(503, "too many queries at once"));
-    };
-    let first = if waits { pieces.recv().await } else { None };
-    let first = match first {
-        Some(Err(failure)) => return whole(Response::error(failure.status, &failure.why)),
-        Some(Ok(bytes)) => Some(bytes),
-        None => None,
-    };
-    headed(200, content_type, AnswerBody::Pieces { first, rest: pieces, _place: place })
+    match pieces.recv().await {
+        Some(Err(failure)) => whole(Response::error(failure.status, &failure.why)),
+        Some(Ok(first)) => stream(pieces, content_type, Some(first), place),
+        None => stream(pieces, content_type, None, place),
+    }
+}
+
+/// An answer in pieces, begun at once: what is followed may be long in coming.
+fn stream(
+    rest: mpsc::Receiver<Piece>,
+    content_type: &'static str,
+    first: Option<Vec<u8>>,
+    place: OwnedSemaphorePermit,
+) -> hyper::Response<AnswerBody> {
+    headed(200, content_type, AnswerBody::Pieces { first, rest, _place: place })
 }
 
 pub(super) fn whole(response: Response) -> hyper::Response<AnswerBody> {

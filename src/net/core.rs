@@ -27,9 +27,10 @@ use super::clock::Clock;
 use super::departures::Departures;
 use super::farewell;
 use super::followers::Followers;
-use super::http::{BODIES_MAX, QUERIES_MAX};
+use super::http::BODIES_MAX;
 use super::layers::Layers;
 use super::reload::Reloader;
+use super::rooms::Rooms;
 use super::series_thread::SeriesThread;
 use super::store_thread::{Answer, Copied, CopyStep, StoreThread};
 use super::stream::Stream;
@@ -57,7 +58,7 @@ pub(super) struct Core {
     sockets: RefCell<HashMap<ConnectionId, Rc<Socket>>>,
     pub store: StoreThread,
     pub series: SeriesThread,
-    pub query_room: Arc<Semaphore>,
+    pub rooms: Rooms,
     /// Bodies that are received at once.
     pub body_room: Semaphore,
     /// Backups at once: one.
@@ -111,7 +112,7 @@ impl Core {
             sockets: RefCell::new(HashMap::new()),
             store,
             series,
-            query_room: Arc::new(Semaphore::new(QUERIES_MAX)),
+            rooms: Rooms::new(),
             body_room: Semaphore::new(BODIES_MAX),
             backup_room: Arc::new(Semaphore::new(1)),
             copied: RefCell::new(None),

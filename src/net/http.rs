@@ -1,6 +1,7 @@
 //! HTTP over TCP and over the control socket: connections, who may ask, and the way to `http`.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::task::{spawn_blocking, spawn_local};
 
-use super::api;
+use super::api::{self, Caller};
 use super::body::AnswerBody;
 use super::core::Core;
 use crate::auth::Identity;
@@ -31,9 +32,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// HTTP connections at once; more wait to be accepted.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-
-/// Queries and followers at once; one more is told to come back.
-pub(super) const QUERIES_MAX: usize = 8;
 
 /// Bodies received at once; more wait.
 pub(super) const BODIES_MAX: usize = 8;
@@ -57,6 +55,8 @@ pub(super) struct Visitor {
     pub peer: Box<str>,
     /// The user name that its certificate proves.
     pub user: Option<String>,
+    /// The listener is beyond loopback and needs no name.
+    pub lets_anybody_in: bool,
 }
 
 /// Serves one connection.
@@ -89,17 +89,18 @@ async fn answer(core: &Rc<Core>, door: &Door, request: Request<Incoming>) -> hyp
         Ok(found) => found,
         Err(refusal) => return api::whole(refusal),
     };
-    let caller = match (door, route.access) {
+    let user = match (door, route.access) {
         (Door::Control, _) | (Door::Tcp(_), Access::Public) => None,
         (Door::Tcp(visitor), access) => match authorize(core, visitor, request.headers(), access).await {
-            Ok(caller) => caller,
+            Ok(user) => user,
             Err(refusal) => return api::whole(refusal),
         },
     };
     match http::routes::call(route, names, request.uri().query().unwrap_or_default()) {
         Ok(call) => {
-            let allowed = if matches!(door, Door::Control) { None } else { allowed(core, caller.clone()) };
-            api::answer(core, &call, (caller, allowed), request).await
+            let from_control = matches!(door, Door::Control);
+            let allowed = if from_control { None } else { allowed(core, user.clone()) };
+            api::answer(core, &call, Caller { from_control, user, allowed }, request).await
         }
         Err(refusal) => api::whole(refusal),
     }
@@ -113,24 +114,28 @@ fn allowed(core: &Core, caller: Option<String>) -> Option<Allowed> {
     }))
 }
 
-/// A certificate's name, or with users a name and password; without, a loopback Host and no foreign Origin, so that no
-/// web page that a browser on the box shows may ask. Answers the user's name.
+/// A certificate's name, or with users a name and password; without, what [`standing`] says. Answers the user's name.
 async fn authorize(
     core: &Rc<Core>,
     visitor: &Visitor,
     headers: &HeaderMap,
     access: Access,
 ) -> Result<Option<String>, Response> {
+    let has_users = core.gateway.borrow().users().is_some();
     let name = match &visitor.user {
-        Some(name) => name.clone(),
-        None if core.gateway.borrow().users().is_some() => log_in(core, visitor, headers).await?,
-        None if is_local(headers) => return Ok(None),
-        None => {
-            return Err(Response::error(
-                403,
-                "without users, only requests to a loopback Host from no foreign Origin",
-            ));
-        }
+        Some(name) => Some(name.clone()),
+        None if has_users => Some(log_in(core, visitor, headers).await?),
+        None => match standing(visitor, headers) {
+            Standing::Operator => return Ok(None),
+            Standing::User => None,
+            Standing::Nobody => {
+                return Err(Response::error(
+                    403,
+                    "without users, only requests from this machine to a loopback Host from no foreign Origin; \
+                     a listener beyond loopback with allow_anonymous = true lets others look on",
+                ));
+            }
+        },
     };
     if access == Access::Operator {
         return Err(Response::error(
@@ -138,7 +143,37 @@ async fn authorize(
             "this is for the control socket: use gatewayd on the gateway itself",
         ));
     }
-    Ok(Some(name))
+    Ok(name)
+}
+
+/// What a visitor without a name may do while there are no users.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Nobody,
+    /// Where a listener beyond loopback lets nameless clients in.
+    User,
+    /// Who is on this machine.
+    Operator,
+}
+
+/// From this machine to a loopback Host, with no foreign Origin, so that no web page that a browser on the box shows may
+/// ask; or to a listener that lets everybody in, from no page but its own.
+fn standing(visitor: &Visitor, headers: &HeaderMap) -> Standing {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host = text(header::HOST);
+    // The scheme is left out: it may end in front of the gateway.
+    let origin = text(header::ORIGIN).map(|origin| origin.split_once("://").map_or("?", |(_, host)| host));
+    if is_here(&visitor.peer) && host.is_some_and(is_loopback_host) && origin.is_none_or(is_loopback_host) {
+        return Standing::Operator;
+    }
+    let is_own_page = origin.is_none_or(|origin| host.is_some_and(|host| host.eq_ignore_ascii_case(origin)));
+    if visitor.lets_anybody_in && is_own_page { Standing::User } else { Standing::Nobody }
+}
+
+/// Whether the other end of a connection is on this machine: a loopback address, or a socket in the file system.
+fn is_here(peer: &str) -> bool {
+    let is_loopback = |peer: SocketAddr| peer.ip().to_canonical().is_loopback();
+    peer.parse().map_or_else(|_| peer.starts_with("unix"), is_loopback)
 }
 
 /// The user whose name and password came with a request.
@@ -165,6 +200,8 @@ async fn log_in(core: &Rc<Core>, visitor: &Visitor, headers: &HeaderMap) -> Resu
     if genuine {
         return Ok(name);
     }
+    let now = core.clock.get().now();
+    core.gateway.borrow_mut().login_refused(now, pair);
     let delay = core.gateway.borrow().failed_delay();
     tokio::time::sleep(delay).await;
     Err(unauthorized())
@@ -181,12 +218,46 @@ fn credentials(headers: &HeaderMap) -> Option<(String, String)> {
     Some((name.to_owned(), password.to_owned()))
 }
 
-fn is_local(headers: &HeaderMap) -> bool {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let origin = headers.get(header::ORIGIN);
-    host.is_some_and(is_loopback_host)
-        && origin.is_none_or(|origin| {
-            let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-            host.is_some_and(|(_, host)| is_loopback_host(host))
-        })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(peer: &str, lets_anybody_in: bool, host: &str, origin: &str) -> Standing {
+        let visitor = Visitor { peer: peer.into(), user: None, lets_anybody_in };
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(header::HOST, host), (header::ORIGIN, origin)] {
+            if !value.is_empty() {
+                headers.insert(name, value.parse().unwrap());
+            }
+        }
+        standing(&visitor, &headers)
+    }
+
+    #[test]
+    fn only_this_machine_operates_and_others_look_on_where_they_are_let_in() {
+        let (here, there) = ("127.0.0.1:4000", "192.0.2.7:4000");
+        for (peer, host, origin, closed, open) in [
+            (here, "localhost:8380", "", Standing::Operator, Standing::Operator),
+            ("[::1]:1", "[::1]:8380", "http://localhost", Standing::Operator, Standing::Operator),
+            ("[::ffff:127.0.0.1]:1", "127.0.0.1", "", Standing::Operator, Standing::Operator),
+            ("unix:uid=0", "localhost", "", Standing::Operator, Standing::Operator),
+            // Whoever comes from elsewhere may write what he likes.
+            (there, "localhost:8380", "", Standing::Nobody, Standing::User),
+            ("[::ffff:192.0.2.7]:1", "127.0.0.1", "", Standing::Nobody, Standing::User),
+            ("[2001:db8::7]:1", "localhost", "", Standing::Nobody, Standing::User),
+            ("127.0.0.1", "localhost", "", Standing::Nobody, Standing::User),
+            (there, "gateway.example:8380", "", Standing::Nobody, Standing::User),
+            (here, "gateway.example:8380", "", Standing::Nobody, Standing::User),
+            (there, "Gateway.example", "http://gateway.example", Standing::Nobody, Standing::User),
+            // Pages of others.
+            (here, "localhost:8380", "http://evil.example", Standing::Nobody, Standing::Nobody),
+            (there, "gateway.example", "http://evil.example", Standing::Nobody, Standing::Nobody),
+            (there, "gateway.example", "http://localhost", Standing::Nobody, Standing::Nobody),
+            (there, "gateway.example", "null", Standing::Nobody, Standing::Nobody),
+            (here, "", "", Standing::Nobody, Standing::User),
+        ] {
+            assert_eq!(judged(peer, false, host, origin), closed, "{peer} {host} {origin}");
+            assert_eq!(judged(peer, true, host, origin), open, "{peer} {host} {origin}, anonymous");
+        }
+    }
 }

@@ -483,7 +483,8 @@ fn welcome(
         }
     };
     if listener.kind == ListenerKind::Http {
-        let door = Door::Tcp(Rc::new(Visitor { peer: peer.into(), user }));
+        let lets_anybody_in = listener.allow_anonymous && !listener.is_local();
+        let door = Door::Tcp(Rc::new(Visitor { peer: peer.into(), user, lets_anybody_in }));
         let room = Rc::clone(&listeners.http_room);
         match tls {
             Some(tls) => http::serve(core, TlsStream::new(stream, tls), door, room),

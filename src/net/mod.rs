@@ -28,6 +28,7 @@ mod notify;
 mod process;
 mod reload;
 mod repeats;
+mod rooms;
 mod series_thread;
 mod store_thread;
 mod stream;

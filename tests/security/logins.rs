@@ -49,6 +49,9 @@ fn a_wrong_password_is_answered_later_and_a_right_one_at_once() {
 #[test]
 fn too_many_wrong_passwords_lock_one_user_out_and_a_new_start_or_time_lets_it_in() {
     let daemon = started("lockout", "failed_delay = \"0s\"\nlockout_failures = 3\nlockout_for = \"3s\"\n");
+    // They were right a moment ago, and are believed without a look at the hash.
+    assert!(log_in(&daemon, "ann", "ann") && log_in(&daemon, "bob", "bob"));
+    assert_eq!(status_by_http(&daemon, "ann:ann"), "200");
     for _ in 0..2 {
         assert!(!log_in(&daemon, "ann", "wrong"));
     }
@@ -56,6 +59,9 @@ fn too_many_wrong_passwords_lock_one_user_out_and_a_new_start_or_time_lets_it_in
     daemon.wait_for_log("locked out after too many wrong passwords");
     assert!(!log_in(&daemon, "ann", "ann"), "even the right password");
     assert_eq!(status_by_http(&daemon, "ann:ann"), "401");
+    let status = String::from_utf8(daemon.command(&["status", "--json"]).stdout).expect("it is text");
+    let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
+    assert_eq!(status["denied"]["login"], 5, "by MQTT three, by HTTP two: {status}");
     assert!(log_in(&daemon, "bob", "bob"), "nobody else");
     let start = Instant::now();
     while !log_in(&daemon, "ann", "ann") {
