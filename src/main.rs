@@ -11,9 +11,6 @@ use gatewayd::config::{Config, Files, default_state_path};
 use gatewayd::net::{self, logging};
 use gatewayd::settings::SettingsSource;
 
-/// Where the daemon of the system listens for the verbs.
-const CONTROL_SOCKET: &str = "/run/gatewayd/control.sock";
-
 /// Between two screens of `status --watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -75,7 +72,7 @@ fn run(config: Option<&Path>, files: &Files, io: &mut Io<'_>) -> ExitCode {
 
 fn ask_gateway(config: Option<&Path>, request: &Request, io: &mut Io<'_>) -> io::Result<Exit> {
     let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
-    let socket = control_socket(&loaded);
+    let socket = control_socket(config, &loaded, io)?;
     let terminals = (io::stdout().is_terminal(), io::stderr().is_terminal());
     let mut shower = Shower::new(request.show, io.out, io.err, terminals);
     let mut began = false;
@@ -99,13 +96,13 @@ fn ask_gateway(config: Option<&Path>, request: &Request, io: &mut Io<'_>) -> io:
             writeln!(io.err, "the answer broke off: {error}")?;
             Ok(Exit::Failed)
         }
-        Err(error) => no_answer(&socket, &error, io),
+        Err(error) => no_answer(&loaded, &socket, &error, io),
     }
 }
 
 fn backup(config: Option<&Path>, file: &str, io: &mut Io<'_>) -> io::Result<Exit> {
     let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
-    let socket = control_socket(&loaded);
+    let socket = control_socket(config, &loaded, io)?;
     let mut online = |piece: &mut dyn FnMut(&[u8]) -> io::Result<()>| {
         net::client::stream(&socket, "GET", "/api/v1/backup", piece)
     };
@@ -120,16 +117,18 @@ fn storage(
 ) -> io::Result<Exit> {
     let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
     match command {
-        StorageCommand::Verify => match net::client::read(&control_socket(&loaded), "/api/v1/backup") {
-            Ok((200, body)) => cli::verify(&loaded, Some(Box::new(body)), io),
-            Ok((status, mut body)) => {
-                let mut text = String::new();
-                body.read_to_string(&mut text)?;
-                writeln!(io.err, "gatewayd answered {status}: {}", text.trim_end())?;
-                Ok(Exit::Failed)
+        StorageCommand::Verify => {
+            match net::client::read(&control_socket(config, &loaded, io)?, "/api/v1/backup") {
+                Ok((200, body)) => cli::verify(&loaded, Some(Box::new(body)), io),
+                Ok((status, mut body)) => {
+                    let mut text = String::new();
+                    body.read_to_string(&mut text)?;
+                    writeln!(io.err, "gatewayd answered {status}: {}", text.trim_end())?;
+                    Ok(Exit::Failed)
+                }
+                Err(_) => cli::verify(&loaded, None, io),
             }
-            Err(_) => cli::verify(&loaded, None, io),
-        },
+        }
         StorageCommand::Compact => cli::compact(&loaded, io),
         StorageCommand::Repair => repair(config, files, io),
     }
@@ -178,7 +177,7 @@ fn reload(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
         writeln!(io.err, "nothing has changed")?;
         return Ok(Exit::BadConfiguration);
     };
-    let socket = control_socket(&loaded);
+    let socket = control_socket(config, &loaded, io)?;
     let mut body = Vec::new();
     let mut piece = |bytes: &[u8]| {
         body.extend_from_slice(bytes);
@@ -203,7 +202,7 @@ fn reload(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
             writeln!(io.err, "gatewayd answered {status}: {}", body.trim_end())?;
             Ok(Exit::Failed)
         }
-        Err(error) => no_answer(&socket, &error, io),
+        Err(error) => no_answer(&loaded, &socket, &error, io),
     }
 }
 
@@ -221,22 +220,26 @@ fn load(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Option<Config>> {
     }
 }
 
-fn no_answer(socket: &Path, error: &io::Error, io: &mut Io<'_>) -> io::Result<Exit> {
-    writeln!(io.err, "no gateway answers on {}: {error}; is it running?", socket.display())?;
+fn no_answer(config: &Config, socket: &Path, error: &io::Error, io: &mut Io<'_>) -> io::Result<Exit> {
+    writeln!(io.err, "{}", cli::no_answer(config, socket, error))?;
     Ok(Exit::Unreachable)
 }
 
-/// A gateway that systemd runs is found by users whose own state lies elsewhere.
-fn control_socket(config: &Config) -> PathBuf {
+/// The gateway that a verb asks. One that systemd runs is found by users whose own state lies elsewhere, who are told so;
+/// not by a configuration that was named.
+fn control_socket(named: Option<&Path>, config: &Config, io: &mut Io<'_>) -> io::Result<PathBuf> {
     let own = config.control_socket();
-    let system = Path::new(CONTROL_SOCKET);
-    if own.exists() || !system.exists() { own } else { system.to_owned() }
+    let (socket, is_fallback) = cli::control_socket(named.is_some(), own, Path::new(cli::SYSTEM_SOCKET));
+    if is_fallback {
+        writeln!(io.err, "asking the system's gateway, on {}", socket.display())?;
+    }
+    Ok(socket)
 }
 
 /// The configuration is looked at here, the rest of it by the gateway that runs.
 fn doctor(config: Option<&Path>, io: &mut Io<'_>) -> io::Result<Exit> {
     let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
-    let socket = control_socket(&loaded);
+    let socket = control_socket(config, &loaded, io)?;
     let ask = |path: &str| match net::client::get(&socket, path) {
         Ok((200, body)) => Ok(serde_json::from_str(&body).unwrap_or_default()),
         Ok((status, body)) => Err(format!("it answered {status}: {}", body.trim_end())),
@@ -265,14 +268,14 @@ fn watch(io: &mut Io<'_>, json: bool, show: impl Fn(&mut Io<'_>) -> io::Result<E
 
 fn status(config: Option<&Path>, json: bool, check: bool, io: &mut Io<'_>) -> io::Result<Exit> {
     let Some(loaded) = load(config, io)? else { return Ok(Exit::BadConfiguration) };
-    let socket = control_socket(&loaded);
+    let socket = control_socket(config, &loaded, io)?;
     let body = match net::client::get(&socket, "/api/v1/status") {
         Ok((200, body)) => body,
         Ok((status, body)) => {
             writeln!(io.err, "gatewayd answered {status}: {}", body.trim_end())?;
             return Ok(Exit::Failed);
         }
-        Err(error) => return no_answer(&socket, &error, io),
+        Err(error) => return no_answer(&loaded, &socket, &error, io),
     };
     let value: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
     if json {

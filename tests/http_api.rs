@@ -9,6 +9,8 @@
 mod daemon;
 #[path = "http_api/description.rs"]
 mod description;
+#[path = "http_api/guarding.rs"]
+mod guarding;
 #[path = "http_api/metrics.rs"]
 mod metrics;
 #[path = "http_api/operating.rs"]

@@ -194,11 +194,13 @@ impl<'o> Target<'o> {
         if file == "-" {
             return Ok(Self::Out(out));
         }
-        let path = PathBuf::from(file);
-        if path.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder; name a file in it"));
+        let path = led_to(Path::new(file))?;
+        let mut fresh = path.clone().into_os_string();
+        fresh.push(".part");
+        let fresh = PathBuf::from(fresh);
+        if fs::symlink_metadata(&fresh).is_ok_and(|found| !found.is_file()) {
+            return Err(refused(format!("{} is in the way, which is no regular file", fresh.display())));
         }
-        let fresh = PathBuf::from(format!("{file}.part"));
         let opened =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         Ok(Self::File { file: opened, fresh, path })
@@ -232,6 +234,30 @@ impl<'o> Target<'o> {
     }
 }
 
+/// The file that a backup replaces: none yet, or a regular one, to which links may lead. A device, a pipe or a socket
+/// would be gone.
+fn led_to(path: &Path) -> io::Result<PathBuf> {
+    let is_link = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path.to_owned()),
+        found => found?.is_symlink(),
+    };
+    let to_nothing =
+        |error: io::Error| io::Error::new(error.kind(), format!("it is a link to nothing: {error}"));
+    let path = if is_link { fs::canonicalize(path).map_err(to_nothing)? } else { path.to_owned() };
+    let found = fs::metadata(&path)?;
+    if found.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder; name a file in it"));
+    }
+    if !found.is_file() {
+        return Err(refused("it is no regular file; `-` is standard output".to_owned()));
+    }
+    Ok(path)
+}
+
+fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, why)
+}
+
 impl Write for Target<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
@@ -252,4 +278,45 @@ impl Write for Target<'_> {
 pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileTypeExt;
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_replaced() {
+        let folder = std::env::temp_dir().join(format!("gatewayd-backup-target-{}", std::process::id()));
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(&folder).unwrap();
+        let at = |name: &str| folder.join(name);
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        fs::write(at("file"), "old").unwrap();
+        for (link, to) in [("good", "file"), ("bad", "pipe"), ("dangling", "nothing")] {
+            std::os::unix::fs::symlink(at(to), at(link)).unwrap();
+        }
+        let mut out = Vec::new();
+        for refused in ["pipe", "bad", "dangling", ""] {
+            let opened = Target::open(at(refused).to_str().unwrap(), &mut out);
+            assert!(opened.is_err(), "{refused:?} was taken");
+        }
+        assert!(fs::symlink_metadata(at("pipe")).unwrap().file_type().is_fifo());
+        for taken in ["file", "good", "new"] {
+            let target = Target::open(at(taken).to_str().unwrap(), &mut out).unwrap();
+            let Target::File { path, fresh, .. } = &target else { panic!("{taken}") };
+            let expected = if taken == "good" { at("file").canonicalize().unwrap() } else { at(taken) };
+            assert_eq!((path, fs::metadata(fresh).is_ok()), (&expected, true));
+            target.discard();
+        }
+        fs::remove_file(at("pipe")).unwrap();
+        std::os::unix::fs::symlink(at("file"), at("new.part")).unwrap();
+        assert!(
+            Target::open(at("new").to_str().unwrap(), &mut out).is_err(),
+            "the link's file would be emptied"
+        );
+        assert_eq!(fs::read_to_string(at("file")).unwrap(), "old");
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -3,13 +3,11 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{LocalSet, spawn_local};
@@ -20,6 +18,7 @@ use super::http::{self, Door};
 use super::listeners::{BindError, Listeners};
 use super::reload::Reloader;
 use super::series_thread::SeriesThread;
+use super::socket_path::SocketPath;
 use super::store_thread::{Answer, StoreThread};
 use super::workers::PasswordWorkers;
 use super::{collections, departures, farewell, identity, notify, watch};
@@ -107,6 +106,9 @@ pub fn run(source: SettingsSource, settings: Settings) -> Result<(), RunError> {
     let clock = Clock::start();
     notify::starting();
     let disk = FileDisk::new(&config.storage.path).map_err(RunError::Folder)?;
+    let listeners = Listeners::new(Rc::new(Semaphore::new(http::CONNECTIONS_MAX)));
+    // A start that ends here is tried again and again: it leaves the flash alone.
+    listeners.reserve(&settings).map_err(RunError::Bind)?;
     let Started { store, gateway, series, .. } = start_gateway(&settings, clock, Arc::new(disk))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -114,7 +116,21 @@ pub fn run(source: SettingsSource, settings: Settings) -> Result<(), RunError> {
         .build()
         .map_err(RunError::System)?;
     let local = LocalSet::new();
-    let ran = local.block_on(&runtime, serve((source, settings), clock, store, gateway, series));
+    let ran = local.block_on(&runtime, async {
+        let (core, mut ends) = start_threads(clock, store, gateway, series)?;
+        let served = serve(&core, &listeners, (source, settings)).await;
+        core.kick();
+        notify::stopping();
+        let stopping = stop(&core, &mut ends.store, &mut ends.series);
+        if tokio::time::timeout(STOP_TIMEOUT, stopping).await.is_err() {
+            tracing::error!("the flash did not take the last batch in time; what was acknowledged is on it");
+        }
+        if let Ok(control) = &served {
+            control.remove();
+        }
+        listeners.close();
+        served.map(drop)
+    });
     runtime.shutdown_background();
     ran
 }
@@ -252,47 +268,34 @@ fn recover_backlog(
     Ok(damage)
 }
 
+/// Opens what clients and operators come through, and serves until a signal ends it. Answers the control socket.
 async fn serve(
+    core: &Rc<Core>,
+    listeners: &Rc<Listeners>,
     (source, settings): (SettingsSource, Settings),
-    clock: Clock,
-    store: Store,
-    gateway: Gateway,
-    series: Series,
-) -> Result<(), RunError> {
+) -> Result<Rc<SocketPath>, RunError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::System)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::System)?;
     // First, so that who reaches a listener reaches this too: a kill leaves its file behind, which refuses.
-    let control_path = settings.config.control_socket();
-    let control = bind_control(&control_path)?;
-    let http_room = Rc::new(Semaphore::new(http::CONNECTIONS_MAX));
-    let listeners = Listeners::new(http_room);
-    let (core, mut ends) = start_threads(clock, store, gateway, series)?;
-    let prepared = listeners.prepare(&core, &settings).await.map_err(RunError::Bind)?;
-    spawn_local(watch::keep_watch(Rc::clone(&core)));
-    spawn_local(watch::feed_watchdog(Rc::clone(&core)));
-    listeners.commit(&core, prepared);
+    let control = Rc::new(bind_control(&settings.config.control_socket())?);
+    let prepared = listeners.prepare(core, &settings).await.map_err(RunError::Bind)?;
+    spawn_local(watch::keep_watch(Rc::clone(core)));
+    spawn_local(watch::feed_watchdog(Rc::clone(core)));
+    listeners.commit(core, prepared);
     listeners.tell_unused();
-    let reloader = Reloader::new(source, settings, Rc::clone(&listeners));
-    reloader.start(&core).map_err(RunError::System)?;
+    let reloader = Reloader::new(source, settings, Rc::clone(listeners));
+    reloader.start(core).map_err(RunError::System)?;
     core.set_reloader(reloader);
     // A room of its own: whoever fills the other must not keep the operator out.
     let control_room = Rc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
-    spawn_local(accept_control(Rc::clone(&core), control, control_room));
+    spawn_local(accept_control(Rc::clone(core), Rc::clone(&control), control_room));
     core.kick();
     notify::ready();
     tokio::select! {
         _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
         _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
     }
-    notify::stopping();
-    let stopping = stop(&core, &mut ends.store, &mut ends.series);
-    if tokio::time::timeout(STOP_TIMEOUT, stopping).await.is_err() {
-        tracing::error!("the flash did not take the last batch in time; what was acknowledged is on it");
-    }
-    // Gone or not, the next start makes its own.
-    drop(fs::remove_file(control_path));
-    listeners.close();
-    Ok(())
+    Ok(control)
 }
 
 /// Where the threads tell that their files are closed.
@@ -392,24 +395,18 @@ fn essential_rows(content: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The control socket, for the daemon's own user and group.
-fn bind_control(path: &Path) -> Result<UnixListener, RunError> {
+fn bind_control(path: &Path) -> Result<SocketPath, RunError> {
     let failed = |error| RunError::Control { path: path.to_owned(), error };
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    // The folder's lock says that no other daemon uses it, so what is there is a leftover.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let socket = UnixListener::bind(path).map_err(failed)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
-    Ok(socket)
+    // The folder's lock says that no other daemon uses it, so a socket that is there is a leftover.
+    SocketPath::bind_own(path).map_err(failed)
 }
 
-async fn accept_control(core: Rc<Core>, socket: UnixListener, room: Rc<Semaphore>) {
+async fn accept_control(core: Rc<Core>, socket: Rc<SocketPath>, room: Rc<Semaphore>) {
     loop {
-        match socket.accept().await {
+        match socket.listener.accept().await {
             Ok((stream, _)) => http::serve(&core, stream, Door::Control, Rc::clone(&room)),
             Err(error) => {
                 tracing::warn!(%error, "control connection not accepted");

@@ -36,13 +36,21 @@ impl Inherited {
 
     /// The socket for a listener: one with its name, else one with its address.
     pub fn socket(&mut self, listener: &str, bind: &Bind) -> Option<TcpListener> {
+        let at = self.place(listener, bind)?;
+        Some(self.sockets.remove(at).1)
+    }
+
+    /// Whether there is one for a listener.
+    pub fn holds(&self, listener: &str, bind: &Bind) -> bool {
+        self.place(listener, bind).is_some()
+    }
+
+    fn place(&self, listener: &str, bind: &Bind) -> Option<usize> {
         let Bind::Tcp(address) = bind else { return None };
         let has_name = |(name, _): &(String, TcpListener)| name == listener;
         let has_address =
             |(_, socket): &(String, TcpListener)| socket.local_addr().is_ok_and(|own| own == *address);
-        let at =
-            self.sockets.iter().position(has_name).or_else(|| self.sockets.iter().position(has_address))?;
-        Some(self.sockets.remove(at).1)
+        self.sockets.iter().position(has_name).or_else(|| self.sockets.iter().position(has_address))
     }
 
     /// Says which were taken by nobody.

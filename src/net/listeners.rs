@@ -4,16 +4,14 @@
 //! attempt is refused while settings change.
 
 use std::cell::RefCell;
-use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_local};
 
@@ -23,6 +21,7 @@ use super::handshake::{Handshakes, Place};
 use super::http::{self, Door, Visitor};
 use super::inherited::Inherited;
 use super::layers::Layers;
+use super::socket_path::SocketPath;
 use super::stream::Stream;
 use super::tls::{Tls, TlsStream};
 use crate::config::{Bind, ClientCert, Listener, ListenerKind, UsernameFromCert};
@@ -44,6 +43,8 @@ pub(super) struct Listeners {
     http_room: Rc<Semaphore>,
     /// Sockets that systemd opened.
     inherited: RefCell<Inherited>,
+    /// Ports that are held for the start and do not listen yet.
+    reserved: RefCell<Vec<(SocketAddr, TcpSocket)>>,
 }
 
 /// A socket that accepts, and what it does for the time being.
@@ -71,7 +72,7 @@ pub(super) struct ActiveTls {
 
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(SocketPath),
 }
 
 /// Listeners that are bound already and serve once [`Listeners::commit`] says so.
@@ -98,6 +99,9 @@ impl std::fmt::Display for BindError {
             (io::ErrorKind::AddrInUse, Bind::Unix(_)) => {
                 f.write_str("another process does. Stop it or choose another path")
             }
+            (io::ErrorKind::AlreadyExists, Bind::Unix(_)) => f.write_str(
+                "a file that is no socket is there, and stays there; remove it or choose another path",
+            ),
             (io::ErrorKind::AddrNotAvailable, _) => {
                 f.write_str("no interface of this machine has the address; `ip address` shows what there is")
             }
@@ -123,7 +127,45 @@ impl Listeners {
             handshakes: RefCell::new(None),
             http_room,
             inherited: RefCell::new(Inherited::take()),
+            reserved: RefCell::new(Vec::new()),
         })
+    }
+
+    /// Holds the ports that `settings` name, before anything is read from flash or written to it: a start that cannot
+    /// listen wears nothing out. Nobody is served yet: connections are refused until [`Self::prepare`].
+    ///
+    /// # Errors
+    /// What cannot be bound.
+    pub fn reserve(&self, settings: &Settings) -> Result<(), BindError> {
+        let mut reserved = Vec::new();
+        for listener in settings.config.enabled_listeners() {
+            let held = match &listener.bind {
+                bind if self.inherited.borrow().holds(&listener.name, bind) => Ok(None),
+                Bind::Tcp(address) => bind_port(*address).map(|socket| Some((*address, socket))),
+                Bind::Unix(path) => SocketPath::check(path).map(|()| None),
+            };
+            let place = || settings.places.show(&format!("listener.{}.bind", listener.name));
+            let held =
+                held.map_err(|error| BindError { place: place(), bind: listener.bind.clone(), error })?;
+            reserved.extend(held);
+        }
+        self.reserved.replace(reserved);
+        Ok(())
+    }
+
+    fn bind_socket(&self, bind: &Bind) -> io::Result<Socket> {
+        match bind {
+            Bind::Tcp(address) => {
+                let mut reserved = self.reserved.borrow_mut();
+                let at = reserved.iter().position(|(held, _)| held == address);
+                let socket = match at {
+                    Some(at) => reserved.swap_remove(at).1,
+                    None => bind_port(*address)?,
+                };
+                socket.listen(1024).map(Socket::Tcp)
+            }
+            Bind::Unix(path) => SocketPath::bind(path).map(Socket::Unix),
+        }
     }
 
     /// Binds what `settings` name and is not bound yet. Nothing is served differently before [`Self::commit`].
@@ -287,7 +329,7 @@ impl Listeners {
         bind: &Bind,
         settings: &Settings,
     ) -> io::Result<Socket> {
-        let error = match bind_socket(bind) {
+        let error = match self.bind_socket(bind) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => error,
             bound => return bound,
         };
@@ -304,9 +346,9 @@ impl Listeners {
         task.abort();
         // It has ended, and closed the socket, once this says that it was cancelled.
         drop(task.await);
-        let bound = bind_socket(bind);
+        let bound = self.bind_socket(bind);
         if bound.is_err()
-            && let Ok(socket) = bind_socket(&old_bind)
+            && let Ok(socket) = self.bind_socket(&old_bind)
         {
             let active = active.borrow().clone();
             let again = self.serve(core, old_bind, active, socket);
@@ -319,9 +361,8 @@ impl Listeners {
 impl Served {
     fn stop(self) {
         self.task.abort();
-        if let Bind::Unix(path) = &self.bind {
-            // Gone or not, the next start makes its own.
-            drop(fs::remove_file(path));
+        if let Socket::Unix(path) = &*self.socket {
+            path.remove();
         }
     }
 }
@@ -335,7 +376,7 @@ impl Socket {
                 Ok((Stream::Tcp(stream), peer.to_string()))
             }
             Self::Unix(socket) => {
-                let (stream, _) = socket.accept().await?;
+                let (stream, _) = socket.listener.accept().await?;
                 let user = stream.peer_cred().map(|peer| peer.uid());
                 Ok((
                     Stream::Unix(stream),
@@ -368,38 +409,12 @@ fn from_systemd(socket: std::net::TcpListener) -> io::Result<Socket> {
     TcpListener::from_std(socket).map(Socket::Tcp)
 }
 
-fn bind_socket(bind: &Bind) -> io::Result<Socket> {
-    match bind {
-        Bind::Tcp(address) => {
-            let socket = if address.is_ipv4() {
-                tokio::net::TcpSocket::new_v4()
-            } else {
-                tokio::net::TcpSocket::new_v6()
-            }?;
-            socket.set_reuseaddr(true)?;
-            socket.bind(*address)?;
-            socket.listen(1024).map(Socket::Tcp)
-        }
-        Bind::Unix(path) => bind_path(path).map(Socket::Unix),
-    }
-}
-
-/// Binds a path, mode 0660. What a killed gateway left behind is in nobody's use and is replaced.
-fn bind_path(path: &Path) -> io::Result<UnixListener> {
-    let bound = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
-            fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        bound => bound,
-    }?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
-    Ok(bound)
-}
-
-fn is_left_behind(path: &Path) -> bool {
-    let connected = std::os::unix::net::UnixStream::connect(path);
-    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+/// Binds a port, at which nobody is served before it listens.
+fn bind_port(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 async fn accept(

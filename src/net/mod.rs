@@ -30,6 +30,7 @@ mod reload;
 mod repeats;
 mod rooms;
 mod series_thread;
+mod socket_path;
 mod store_thread;
 mod stream;
 mod tls;
