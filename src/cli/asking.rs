@@ -60,6 +60,8 @@ pub struct Shower<'o> {
     table: Table,
     plot: Plot,
     lines: u64,
+    /// Results that could not be shown.
+    unread: u64,
     progress: bool,
 }
 
@@ -77,7 +79,7 @@ impl<'o> Shower<'o> {
             show => show,
         };
         let (table, plot) = (Table::default(), Plot::default());
-        Self { show, out, err, rest: Vec::new(), table, plot, lines: 0, progress }
+        Self { show, out, err, rest: Vec::new(), table, plot, lines: 0, unread: 0, progress }
     }
 
     /// Shows a piece, as far as it can be shown.
@@ -100,8 +102,12 @@ impl<'o> Shower<'o> {
         }
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
-            let Ok(Value::Object(row)) = serde_json::from_slice(&line) else { continue };
+            let Some((row, has_huge)) = read_row(&line) else {
+                self.unread += 1;
+                continue;
+            };
             if self.show == Show::Plot {
+                self.unread += u64::from(has_huge);
                 self.plot.add(&row);
             } else {
                 self.table.add(readable(row), self.out)?;
@@ -117,8 +123,14 @@ impl<'o> Shower<'o> {
     pub fn finish(mut self) -> io::Result<()> {
         match self.show {
             Show::Export if self.progress => writeln!(self.err),
-            Show::Table => self.table.finish(self.out),
-            Show::Plot => self.out.write_all(self.plot.draw(100, 20).as_bytes()),
+            Show::Table => {
+                self.table.finish(self.out)?;
+                tell_unread(self.unread, self.err)
+            }
+            Show::Plot => {
+                self.out.write_all(self.plot.draw(100, 20).as_bytes())?;
+                tell_unread(self.unread, self.err)
+            }
             Show::Usage => {
                 let value: Value = serde_json::from_slice(&self.rest).unwrap_or_default();
                 let rows = match &value {
@@ -151,7 +163,58 @@ impl<'o> Shower<'o> {
     }
 }
 
-/// A result with its time first and readable.
+fn tell_unread(unread: u64, err: &mut dyn Write) -> io::Result<()> {
+    match unread {
+        0 => Ok(()),
+        unread => writeln!(err, "{unread} results could not be shown here: --format jsonl has them"),
+    }
+}
+
+/// A result. Numbers beyond what a double holds, such as 1e400, become texts; true when there are such.
+fn read_row(line: &[u8]) -> Option<(Map<String, Value>, bool)> {
+    match serde_json::from_slice(line) {
+        Ok(Value::Object(row)) => Some((row, false)),
+        Ok(_) => None,
+        Err(_) => serde_json::from_slice(&without_huge(line)).ok().map(|row| (row, true)),
+    }
+}
+
+/// JSON with quotation marks around numbers that are too large.
+fn without_huge(json: &[u8]) -> Vec<u8> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let (mut out, mut rest, mut in_string) = (Vec::new(), json, false);
+    while let Some((first, after)) = rest.split_first() {
+        if in_string && *first == b'\\' {
+            let (escape, after) = rest.split_at(rest.len().min(2));
+            out.extend_from_slice(escape);
+            rest = after;
+            continue;
+        }
+        if *first == b'"' {
+            in_string = !in_string;
+        }
+        let length = rest.iter().take_while(|byte| !in_string && is_part(**byte)).count();
+        let (token, left) = rest.split_at(length);
+        let number =
+            std::str::from_utf8(token).ok().filter(|text| text.contains(|c: char| c.is_ascii_digit()));
+        if number.and_then(|text| text.parse::<f64>().ok()).is_some_and(f64::is_infinite) {
+            out.push(b'"');
+            out.extend_from_slice(token);
+            out.push(b'"');
+            rest = left;
+        } else if token.is_empty() {
+            out.push(*first);
+            rest = after;
+        } else {
+            out.extend_from_slice(token);
+            rest = left;
+        }
+    }
+    out
+}
+
+/// A result with its time first and readable; then its tags, and what the payload holds. What has a name that is there
+/// already is shown with `payload.` before it.
 fn readable(row: Map<String, Value>) -> Vec<(String, String)> {
     let mut shown = Vec::new();
     for key in ["_start", "_received_at"] {
@@ -162,12 +225,17 @@ fn readable(row: Map<String, Value>) -> Vec<(String, String)> {
     if let Some(topic) = row.get("_topic") {
         shown.push(("topic".to_owned(), plain(topic)));
     }
+    if let Some(Value::Object(tags)) = row.get("_tags") {
+        shown.extend(tags.iter().map(|(name, value)| (name.clone(), plain(value))));
+    }
     for (key, value) in row {
-        match (key.as_str(), value) {
-            ("_start" | "_received_at" | "_topic", _) => {}
-            ("_tags", Value::Object(tags)) => shown.extend(tags.into_iter().map(|(k, v)| (k, plain(&v)))),
-            (_, value) => shown.push((key, plain(&value))),
+        let is_shown = matches!(key.as_str(), "_start" | "_received_at" | "_topic")
+            || key == "_tags" && value.is_object();
+        if is_shown {
+            continue;
         }
+        let is_taken = shown.iter().any(|(known, _)| *known == key);
+        shown.push((if is_taken { format!("payload.{key}") } else { key }, plain(&value)));
     }
     shown
 }
@@ -310,6 +378,22 @@ mod tests {
         assert_eq!(shown(Show::Export, (false, true), &pieces), (text.clone(), told));
         assert_eq!(shown(Show::Export, (false, false), &pieces), (text.clone(), String::new()));
         assert_eq!(shown(Show::Raw, (true, true), &pieces), (text, String::new()));
+    }
+
+    #[test]
+    fn nothing_is_left_out_of_a_table_without_a_word() {
+        let line = "{\"value\": 1e400, \"time\": \"noon\", \"topic\": \"t\", \"s\": \"\\\" 1e999\", \"b\": true, \"_topic\": \"s/a\", \
+                    \"_received_at\": 1791754335817, \"_tags\": {\"room\": \"hall\"}}\n";
+        let (table, err) = shown(Show::TableOnTerminal, (true, true), &[line]);
+        for word in
+            ["1e400", "payload.time", "noon", "payload.topic", "s/a", "hall", "2026-10-11T", "\" 1e999"]
+        {
+            assert!(table.contains(word), "{word}: {table}");
+        }
+        assert_eq!(err, "");
+        let told = "1 results could not be shown here: --format jsonl has them\n";
+        assert_eq!(shown(Show::TableOnTerminal, (true, true), &["{\"a\": \n"]).1, told);
+        assert_eq!(shown(Show::Plot, (true, true), &[line]).1, told, "a plot has no place for it");
     }
 
     #[test]

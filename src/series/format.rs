@@ -126,7 +126,8 @@ impl<'o> Writer<'o> {
         }
         let mut columns: Vec<String> = Vec::new();
         for (name, _) in self.sample.iter().flatten() {
-            if !columns.contains(name) {
+            // The last column has this name.
+            if !columns.contains(name) && name != "_more" {
                 columns.push(name.clone());
             }
         }
@@ -233,19 +234,26 @@ impl Sink for Writer<'_> {
     }
 }
 
-/// Appends a reading as a JSON object.
+/// Appends JSON with its line breaks as spaces. In strings there are none: they are escaped there.
+fn put_on_one_line(out: &mut Vec<u8>, json: &str) {
+    out.extend(json.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+}
+
+/// Appends a reading as a JSON object on one line.
 pub fn put_json(out: &mut Vec<u8>, item: &Item<'_>) {
     let mut more = Vec::new();
     match Payload::of(item.payload) {
         Payload::Object(text) => {
             let inside = text.trim_end().strip_suffix('}').unwrap_or(text).trim_end();
-            out.extend_from_slice(inside.as_bytes());
+            put_on_one_line(out, inside);
             if inside.trim_start() != "{" {
                 out.extend_from_slice(b", ");
             }
         }
         Payload::Json(text) => {
-            out.extend_from_slice(format!("{{\"payload\": {}, ", text.trim()).as_bytes());
+            out.extend_from_slice(b"{\"payload\": ");
+            put_on_one_line(out, text.trim());
+            out.extend_from_slice(b", ");
         }
         Payload::Text(text, why) => {
             out.extend_from_slice(format!("{{\"payload\": {}, ", quoted(text)).as_bytes());
@@ -318,18 +326,20 @@ fn row_of(item: &Item<'_>) -> Vec<(String, String)> {
     row
 }
 
-/// A line of a CSV; what has no column goes to the last as JSON.
+/// A line of a CSV; what has no column goes to the last as JSON, as does a field whose column is taken: by what every
+/// reading has, by a tag, or by a field of the same name.
 fn write_row(out: &mut Vec<u8>, columns: &[String], row: Vec<(String, String)>) {
-    let mut values = vec![String::new(); columns.len()];
+    let mut values: Vec<Option<String>> = vec![None; columns.len()];
     let mut more = Vec::new();
     for (name, value) in row {
         match columns.iter().position(|column| *column == name).and_then(|at| values.get_mut(at)) {
-            Some(place) => *place = value,
-            None => more.push(format!("{}: {}", quoted(&name), quoted(&value))),
+            Some(place @ None) => *place = Some(value),
+            Some(Some(_)) | None => more.push(format!("{}: {}", quoted(&name), quoted(&value))),
         }
     }
     let more = if more.is_empty() { String::new() } else { format!("{{{}}}", more.join(", ")) };
-    csv_line(out, values.iter().map(String::as_str).chain([more.as_str()]));
+    let values = values.iter().map(|value| value.as_deref().unwrap_or_default());
+    csv_line(out, values.chain([more.as_str()]));
 }
 
 fn csv_line<'v>(out: &mut Vec<u8>, values: impl Iterator<Item = &'v str>) {
@@ -415,6 +425,30 @@ mod tests {
             1791754335817,s/a b,\"n,1\",1.50,\"x,y\",,,\r\n\
             1791754335817,s/a b,\"n,1\",2,,\"[1, 2]\",,\r\n\
             1791754335817,s/a b,\"n,1\",,,,7,\r\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_reading_stays_on_one_line() {
+        let payloads: [&[u8]; 3] =
+            [b"{\n  \"value\": 77,\r\n  \"text\": \"a\\nb\"\n}\n", b"[1,\n 2]", b"two\nlines"];
+        let text = written(Format::JsonLines, &payloads);
+        assert_eq!(text.lines().count(), payloads.len(), "{text}");
+        let rows: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((&rows[0]["value"], &rows[0]["text"]), (&77.into(), &"a\nb".into()));
+        assert_eq!(rows[1]["payload"], serde_json::json!([1, 2]));
+        assert_eq!(rows[2]["payload"], "two\nlines");
+    }
+
+    #[test]
+    fn a_payload_takes_no_column_that_is_not_its_own() {
+        let payload =
+            br#"{"_topic": "evil", "_received_at": 5, "site": "elsewhere", "_more": 1, "value": 3}"#;
+        let text = written(Format::Csv, &[payload]);
+        let expected = "_received_at,_topic,site,value,_more\r\n\
+            1791754335817,s/a b,\"n,1\",3,\"{\"\"_topic\"\": \"\"evil\"\", \"\"_received_at\"\": \"\"5\"\", \
+            \"\"site\"\": \"\"elsewhere\"\", \"\"_more\"\": \"\"1\"\"}\"\r\n";
         assert_eq!(text, expected);
     }
 
