@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Exit, Io};
 use crate::auth::{Acl, Users};
-use crate::config::{ConfigSource, Limits, show_bytes};
+use crate::config::{ConfigSource, EXPIRIES, Limits, MESSAGE_BYTES, show_bytes};
 
 /// `import mosquitto` as it was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,6 +21,9 @@ pub struct MosquittoImport {
 
 /// Files included by one another, at most.
 const FILES_MAX: usize = 200;
+
+/// Bytes of the largest message that the bounds which are not written let wait, in memory and on flash.
+const LARGEST_MESSAGE: u64 = 8 << 20;
 
 /// A line of the configuration.
 struct Line {
@@ -259,7 +262,12 @@ impl Import {
     /// Sizes; a queue holds the largest message at least.
     fn set_sizes(&mut self) {
         if let Some(bytes) = self.message_bytes {
-            self.settings.insert(("limits", "message_bytes_max"), format!("\"{}\"", show_bytes(bytes)));
+            let used = bytes.clamp(*MESSAGE_BYTES.start(), LARGEST_MESSAGE);
+            if used != bytes {
+                self.notes.push(format!("a largest message of {bytes}: {} is used", show_bytes(used)));
+            }
+            self.message_bytes = Some(used);
+            self.settings.insert(("limits", "message_bytes_max"), format!("\"{}\"", show_bytes(used)));
         }
         let least = self.message_bytes.unwrap_or_else(|| Limits::default().message_bytes_max);
         let Some(bytes) = self.queued_bytes else { return };
@@ -286,6 +294,13 @@ impl Import {
         let Some(hours) = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(hours)) else {
             return false;
         };
+        let longest = EXPIRIES.end().as_secs() / 3600;
+        if hours > longest {
+            self.notes.push(format!(
+                "persistent_client_expiration {value}: {longest}h is used, which is the longest"
+            ));
+        }
+        let hours = hours.min(longest);
         self.settings.insert(("limits", "session_expiry_max"), format!("\"{hours}h\""));
         true
     }
@@ -331,7 +346,7 @@ impl Import {
             let kind = if listener.websockets { "ws" } else { "mqtt" };
             let tls = listener.cert.is_some();
             let base = if tls { format!("{kind}s") } else { kind.to_owned() };
-            let name = if names.contains(&base) { format!("{base}-{}", listener.port) } else { base };
+            let name = unused(&base, &listener.port, &names);
             put(format!("\n[listener.{}]", quoted_key(&name)));
             put(format!("kind = \"{kind}\""));
             put(format!("bind = {}", quoted(&bind(listener))));
@@ -357,6 +372,10 @@ impl Import {
             }
             names.push(name);
         }
+        if let (true, Some(anonymous)) = (listeners.is_empty(), all) {
+            // Mosquitto listens on loopback when no listener is written, and so does the gateway.
+            put(format!("\n[listener.mqtt]\nallow_anonymous = {anonymous}"));
+        }
         if !listeners.is_empty() && !names.iter().any(|name| name == "mqtt") {
             put("\n[listener.mqtt]\nenabled = false".to_owned());
         }
@@ -378,6 +397,14 @@ impl Import {
         }
         out
     }
+}
+
+/// A name for a listener that none has yet: with its port, else with a number too.
+fn unused(base: &str, port: &str, names: &[String]) -> String {
+    let of_port = format!("{base}-{port}");
+    let numbered = (2..).map(|number: u32| format!("{of_port}-{number}"));
+    let mut candidates = [base.to_owned(), of_port.clone()].into_iter().chain(numbered);
+    candidates.find(|name| !names.contains(name)).unwrap_or(of_port)
 }
 
 /// A size that is a bound; 0 is none.
@@ -497,6 +524,48 @@ messages_max = 500
             Ok(Exit::Ok)
         });
         assert_eq!(errors.2, "");
+    }
+
+    #[test]
+    fn what_is_written_is_always_taken() {
+        let scratch = Scratch::new("mosquitto-odd");
+        for (name, text, expected, told) in [
+            (
+                "same-port",
+                "listener 1883 127.0.0.1\nlistener 1883 127.0.0.2\nlistener 1883 127.0.0.3\n",
+                &["[listener.mqtt]", "[listener.mqtt-1883]", "[listener.mqtt-1883-2]"][..],
+                "",
+            ),
+            ("closed", "allow_anonymous false\n", &["[listener.mqtt]\nallow_anonymous = false"], ""),
+            ("open", "allow_anonymous true\n", &["[listener.mqtt]\nallow_anonymous = true"], ""),
+            (
+                "ranges",
+                "max_packet_size 100\npersistent_client_expiration 200y\n",
+                &["message_bytes_max = \"1KiB\"", "session_expiry_max = \"1193040h\""],
+                "not mapped: persistent_client_expiration 200y: 1193040h is used, which is the longest\n\
+                 not mapped: a largest message of 100: 1KiB is used\n",
+            ),
+            ("large", "message_size_limit 268435455\n", &["message_bytes_max = \"8MiB\""], "8MiB is used"),
+        ] {
+            scratch.write(&format!("{name}.conf"), text);
+            let command = MosquittoImport { source: scratch.path(&format!("{name}.conf")), output: None };
+            let (exit, out, err) = scratch.run(|io| import_mosquitto(&command, io));
+            assert_eq!(exit, Exit::Ok);
+            assert!(
+                expected.iter().all(|part| out.contains(part)) && err.contains(told),
+                "{name}: {out}{err}"
+            );
+            assert_eq!(err.is_empty(), told.is_empty(), "{name}: {err}");
+            scratch.write(&format!("{name}.toml"), &out);
+            let errors = scratch.run(|io| {
+                let path = scratch.path(&format!("{name}.toml"));
+                for error in Config::load(Some(&path), io.files).err().unwrap_or_default() {
+                    writeln!(io.err, "{error}")?;
+                }
+                Ok(Exit::Ok)
+            });
+            assert_eq!(errors.2, "", "{name}");
+        }
     }
 
     #[test]

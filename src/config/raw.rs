@@ -112,12 +112,12 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Largest payload that fits an MQTT packet with its topic: Remaining Length ends at 268 435 455.
-const MESSAGE_BYTES: RangeInclusive<u64> = KIB..=256_000_000;
+pub const MESSAGE_BYTES: RangeInclusive<u64> = KIB..=256_000_000;
 const SIZES: RangeInclusive<u64> = MIB..=1024 * GIB;
 /// The smallest size above which redb's file can grow, to where its pages are no longer addressed in 32 bits.
 const GATEWAY_BYTES: RangeInclusive<u64> = 17 * MIB..=2 * GIB;
 /// MQTT 5's Session Expiry Interval has 32 bits of seconds; 49 710 days is the most in whole days.
-const EXPIRIES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(49_710 * 86_400);
+pub const EXPIRIES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(49_710 * 86_400);
 /// A keep-alive has 16 bits of seconds.
 const KEEP_ALIVES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(65_535);
 /// A reading that nothing waits for is flushed within an hour.
