@@ -86,9 +86,8 @@ impl Certificates {
         let validity = chain.first().and_then(|first| certificate::validity(first));
         let validity = validity.unwrap_or_default();
         let names = chain.first().map(|first| certificate::server_names(first)).unwrap_or_default();
-        let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| {
-            vec![TlsError { key: "key", file: files.key.clone(), reason: mismatch(&error, &files.cert) }]
-        })?;
+        let key =
+            CertifiedKey::from_der(chain, key, &provider()).map_err(|error| vec![unfit(&error, files)])?;
         Ok(Self { key: Arc::new(key), clients, validity, names, fingerprint: digest.finalize().into() })
     }
 
@@ -182,7 +181,8 @@ fn private_key(
 ) -> Result<PrivateKeyDer<'static>, TlsError> {
     let failed = |reason: String| TlsError { key: "key", file: file.to_owned(), reason };
     let mode = source.mode(file).map_err(|error| failed(unreadable(&error)))?;
-    if mode & 0o007 != 0 {
+    let holds_key = PrivateKeyDer::from_pem_slice(pem).is_ok() || contains(pem, b"PRIVATE KEY");
+    if mode & 0o007 != 0 && holds_key {
         let show = file.display();
         return Err(failed(format!(
             "is a private key open to everybody (mode {mode:04o}): run chmod 640 {show}"
@@ -201,6 +201,10 @@ fn private_key(
     })
 }
 
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
 fn root_store(file: &Path, roots: Vec<CertificateDer<'static>>) -> Result<Arc<RootCertStore>, TlsError> {
     let mut store = RootCertStore::empty();
     for root in roots {
@@ -211,6 +215,25 @@ fn root_store(file: &Path, roots: Vec<CertificateDer<'static>>) -> Result<Arc<Ro
         })?;
     }
     Ok(Arc::new(store))
+}
+
+/// What is wrong with a pair of files whose parts were read, told of the file that is to blame.
+fn unfit(error: &rustls::Error, files: &TlsFiles) -> TlsError {
+    let told = |key, file: &Path, reason: String| TlsError { key, file: file.to_owned(), reason };
+    match error {
+        rustls::Error::InvalidCertificate(why) => {
+            let why = format!("{why:?}");
+            let reason = if why.contains("UnsupportedCertVersion") {
+                "is a certificate of version 1, which clients refuse: make it anew with extensions \
+                 (openssl x509 -req -extfile ...)"
+                    .to_owned()
+            } else {
+                format!("holds a certificate that cannot be used: {error}")
+            };
+            told("cert", &files.cert, reason)
+        }
+        error => told("key", &files.key, mismatch(error, &files.cert)),
+    }
 }
 
 fn mismatch(error: &rustls::Error, cert: &Path) -> String {
