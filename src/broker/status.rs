@@ -67,7 +67,11 @@ impl Broker {
             named_queues: self.named.len(),
             exchanges: self.exchanges.len(),
             sessions_connected: queues().filter(|queue| queue.owner.is_some()).count(),
-            subscriptions: queues().map(|queue| queue.subscriptions.len()).sum(),
+            subscriptions: queues()
+                // A collection's stand for the filters of its routes.
+                .filter(|queue| queue.kind == QueueKind::Session)
+                .map(|queue| queue.subscriptions.len())
+                .sum(),
             retained: self.retained.len(),
             retained_bytes: self.retained.bytes(),
             queued: queues().map(Queue::owed_copies).sum(),
