@@ -21,7 +21,21 @@ const TLS: &str =
 const CHECK: &str = "check-config";
 
 /// Certificates. The table begins on line 5 of the configuration: `cert` is line 6, `key` line 7.
-const CERTIFICATES: [Mistake; 10] = [
+const CERTIFICATES: [Mistake; 12] = [
+    (
+        "a certificate that everybody may read, for the key",
+        "cert = '{d}/server.pem'\nkey = '{d}/open.pem'",
+        CHECK,
+        78,
+        &["gateway.toml:7:1: tls.server.key: {d}/open.pem holds a certificate", "are cert and key swapped?"],
+    ),
+    (
+        "a certificate of version 1",
+        "cert = '{d}/v1.pem'\nkey = '{d}/server.key'",
+        CHECK,
+        78,
+        &["gateway.toml:6:1: tls.server.cert: {d}/v1.pem is a certificate of version 1"],
+    ),
     (
         "a key of another certificate",
         "cert = '{d}/server.pem'\nkey = '{d}/other.key'",
@@ -194,7 +208,13 @@ const STARTS: [Mistake; 9] = [
         ],
     ),
     ("a state folder below a file", "[storage]\npath = '{d}/clear/state'", "run", 1, &["{d}/clear/state"]),
-    ("a state folder that is a file", "[storage]\npath = '{d}/clear'", "run", 1, &["{d}/clear"]),
+    (
+        "a state folder that is a file",
+        "[storage]\npath = '{d}/clear'",
+        "run",
+        1,
+        &["gateway.toml:2:1: storage.path: state folder {d}/clear: "],
+    ),
     (
         "a state folder that nobody may write",
         "[storage]\npath = '/proc/gatewayd'",
@@ -316,13 +336,17 @@ impl Newcomer {
                  {name}.key -out {name}.pem"
             ));
         }
+        self.openssl("req -new -key server.key -subj /CN=v1 -out v1.csr");
+        self.openssl("x509 -req -in v1.csr -signkey server.key -days 2 -out v1.pem");
         self.openssl("x509 -in server.pem -outform der -out server.der");
         self.openssl("pkey -in server.key -aes256 -passout pass:x -out encrypted.key");
         let path = |name: &str| self.folder.join(name);
         fs::copy(path("server.key"), path("open.key")).unwrap();
+        fs::copy(path("server.pem"), path("open.pem")).unwrap();
         let set_mode =
             |name: &str, mode| fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
         set_mode("open.key", 0o644);
+        set_mode("open.pem", 0o644);
         for name in ["server.key", "other.key", "encrypted.key", "server.pem"] {
             set_mode(name, 0o600);
         }

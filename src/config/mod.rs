@@ -177,7 +177,7 @@ fn report_syntax(file: &SourceFile, errors: &[toml::de::Error], found: &mut Find
         }
         line = place.line;
         let (key, reason) = if error.message().starts_with("duplicate key") {
-            (file.snippet(span), "it stands here a second time; keep one")
+            (file.key_at(span), "it stands here a second time; keep one")
         } else {
             (String::new(), error.message())
         };
@@ -225,6 +225,18 @@ mod tests {
         let missing = Config::load(Some(Path::new("/x.toml")), &Memory(BTreeMap::new())).unwrap_err();
         assert_eq!(missing.len(), 1);
         assert!(missing[0].to_string().starts_with("/x.toml: cannot be read: "));
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_named_with_its_table() {
+        let told = |text| load(&[("/etc/gateway.toml", text)]).unwrap_err()[0].to_string();
+        let key = told("[log]\n[gateway] # here\nid = 'a'\nid = 'b'\n");
+        assert!(key.starts_with("/etc/gateway.toml:4:1: gateway.id"), "{key}");
+        let table = told("[log]\n[gateway]\nid = 'a'\n[gateway]\n");
+        assert!(
+            table.starts_with("/etc/gateway.toml:4:2: gateway") && !table.contains("gateway.g"),
+            "{table}"
+        );
     }
 
     #[test]

@@ -119,6 +119,19 @@ impl SourceFile {
         line.chars().take(45).chain("...".chars()).collect()
     }
 
+    /// The key at `span` with the table that it stands in, which may be a table itself.
+    pub fn key_at(&self, span: Range<usize>) -> String {
+        let before = self.text.get(..span.start).unwrap_or("");
+        let mut lines = before.rsplit('\n').map(str::trim_start);
+        let is_header = lines.next().is_some_and(|line| line.starts_with('['));
+        let table = lines.find_map(|line| line.strip_prefix('[')?.split(']').next()).map(str::trim);
+        let key = self.snippet(span);
+        match table {
+            Some(table) if !is_header => format!("{table}.{key}"),
+            _ => key,
+        }
+    }
+
     /// `path` seen from the folder of this file.
     pub fn resolve(&self, path: &str) -> PathBuf {
         self.path.parent().unwrap_or_else(|| Path::new("")).join(path)

@@ -52,7 +52,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 pub enum RunError {
     /// Exit 78.
     TooNew(OpenError),
-    Folder(FolderError),
+    Folder {
+        /// `FILE:LINE:COLUMN: KEY`, as far as there is one.
+        place: String,
+        error: FolderError,
+    },
     Open(OpenError),
     Replay(StoreError),
     Series(StoreError),
@@ -68,7 +72,7 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooNew(error) | Self::Open(error) => write!(f, "failed to open the store: {error}"),
-            Self::Folder(error) => error.fmt(f),
+            Self::Folder { place, error } => write!(f, "{place}: {error}"),
             Self::Replay(error) => write!(f, "failed to read the store: {error}"),
             Self::Series(error) => write!(f, "failed to open the collections: {error}"),
             Self::Bind(error) => error.fmt(f),
@@ -86,7 +90,7 @@ impl RunError {
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::TooNew(_) => 78,
-            Self::Folder(_)
+            Self::Folder { .. }
             | Self::Open(_)
             | Self::Replay(_)
             | Self::Series(_)
@@ -102,10 +106,9 @@ impl RunError {
 /// # Errors
 /// Whatever keeps it from starting.
 pub fn run(source: SettingsSource, settings: Settings) -> Result<(), RunError> {
-    let config = &settings.config;
     let clock = Clock::start();
     notify::starting();
-    let disk = FileDisk::new(&config.storage.path).map_err(RunError::Folder)?;
+    let disk = folder(&settings)?;
     let listeners = Listeners::new(Rc::new(Semaphore::new(http::CONNECTIONS_MAX)));
     // A start that ends here is tried again and again: it leaves the flash alone.
     listeners.reserve(&settings).map_err(RunError::Bind)?;
@@ -135,6 +138,12 @@ pub fn run(source: SettingsSource, settings: Settings) -> Result<(), RunError> {
     ran
 }
 
+/// The state folder, under its lock.
+fn folder(settings: &Settings) -> Result<FileDisk, RunError> {
+    let place = || settings.places.show("storage.path");
+    FileDisk::new(&settings.config.storage.path).map_err(|error| RunError::Folder { place: place(), error })
+}
+
 /// Does with the state folder what a start does, damaged parts and all, and stops cleanly: no listener is opened. Answers
 /// what was damaged, one text each.
 ///
@@ -142,7 +151,7 @@ pub fn run(source: SettingsSource, settings: Settings) -> Result<(), RunError> {
 /// Whatever keeps it from starting.
 pub fn repair(settings: &Settings) -> Result<Vec<String>, RunError> {
     let clock = Clock::start();
-    let disk = FileDisk::new(&settings.config.storage.path).map_err(RunError::Folder)?;
+    let disk = folder(settings)?;
     let mut settings = settings.clone();
     // Who asks for a repair wants it.
     settings.config.storage.on_corrupt = OnCorrupt::Quarantine;
