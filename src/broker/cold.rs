@@ -15,6 +15,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use super::backlog::Chunk;
+use super::held::TAKER_SHARED;
 use super::queue::{Entry, NEVER, Queue, QueueKind};
 use super::rows::{ColdPart, Settled};
 use crate::ids::{ChunkNumber, RowKey};
@@ -207,6 +208,10 @@ pub(super) struct Cold {
     pub needed: bool,
     /// Something of a session may have expired, wherever it stands.
     pub expiring: bool,
+    /// What shared subscriptions brought is wanted for other members, wherever it stands.
+    pub lending: bool,
+    /// No member that is there takes anything from chunks that begin before.
+    pub lends_from: RowKey,
 }
 
 impl Cold {
@@ -467,6 +472,14 @@ impl Queue {
         }
         let mut parts = self.cold.as_ref()?.chunks();
         parts.find(|part| part.expires_at <= now).map(|part| (part.chunk.number, part.next()))
+    }
+
+    /// The first chunk of which shared subscriptions' other members may take something while the queue's own client is away,
+    /// and where its rows begin.
+    pub fn lendable_part(&self) -> Option<(ChunkNumber, RowKey)> {
+        let cold = self.cold.as_ref().filter(|_| !self.has_taker())?;
+        let lends = |part: &&ChunkRef| part.flags & TAKER_SHARED != 0 && part.next() >= cold.lends_from;
+        cold.chunks().find(lends).map(|part| (part.chunk.number, part.next()))
     }
 
     /// What the queue still has of a chunk, as a settlement row says it.

@@ -452,14 +452,12 @@ fn gather(
 fn may_move(queue: &Queue, entry: &Entry, beyond: u64) -> bool {
     entry.held.stage.get() == Stage::Written
         && entry.is_durable(queue.durable)
-        && !entry.joined
+        // A chunk names its takers itself, whatever the row's own set says.
+        && (!entry.joined || entry.share != 0)
         && !entry.twin
         && !entry.retained
         && entry.returns == 0
-        && match &queue.named {
-            Some(_) => entry.order > beyond,
-            None => entry.share == 0,
-        }
+        && (queue.named.is_none() || entry.order > beyond)
 }
 
 /// Messages that last about as long expire about in the order of their keys: a chunk of them loses its first rows, and one

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::cold::ChunkRef;
-use super::held::{Held, TAKER_RETAIN};
+use super::held::{Held, TAKER_RETAIN, TAKER_SHARED};
 use super::ledger::Urgency;
 use super::loss::LossReason;
 use super::queue::{
@@ -105,7 +105,7 @@ impl Broker {
                 if !terms.clean_start {
                     return Ok(self.resume(now, index, connection, terms.expiry_s));
                 }
-                self.discard(index);
+                self.discard(now, index);
                 self.end(now, index, Urgency::Now);
             }
         }
@@ -192,7 +192,7 @@ impl Broker {
         queue.owner = None;
         queue.consumer = None;
         if !queue.durable || queue.expiry_s == 0 {
-            self.discard(index);
+            self.discard(now, index);
             self.end(now, index, Urgency::Now);
             return;
         }
@@ -370,7 +370,7 @@ impl Broker {
     pub(super) fn end_unkept_sessions(&mut self, now: Now) {
         let unkept = |index: &QueueIndex| self.queue(*index).is_some_and(|queue| queue.expiry_s == 0);
         for index in self.durable.values().copied().filter(unkept).collect::<Vec<_>>() {
-            self.discard(index);
+            self.discard(now, index);
             self.end(now, index, Urgency::Lazy(Duration::from_secs(1)));
         }
     }
@@ -396,8 +396,17 @@ impl Broker {
     }
 
     /// Counts what ends with the session by its client's wish.
-    fn discard(&mut self, index: QueueIndex) {
-        self.counters.discarded += self.queue(index).map_or(0, Queue::owed_copies);
+    fn discard(&mut self, now: Now, index: QueueIndex) {
+        let Some(queue) = self.queue(index) else { return };
+        let owed = queue.owed_copies();
+        // What other members of a share might have taken is no wish of this client.
+        let parts = queue.cold.iter().flat_map(|cold| cold.chunks());
+        let shared = parts.filter(|part| part.flags & TAKER_SHARED != 0);
+        let runs: Vec<_> = shared.map(ChunkRef::run).collect();
+        self.counters.discarded += owed - runs.iter().map(|run| run.messages).sum::<u64>().min(owed);
+        for run in runs {
+            self.count_lost(now, index, LossReason::SessionExpired, run);
+        }
     }
 
     /// The session's present connection must go; a clean session ends here.

@@ -87,7 +87,7 @@ impl Shares {
     }
 
     /// Which of these shares brings messages of this address; 0 for none.
-    fn bringing(&self, numbers: &[u32], address: &str) -> u32 {
+    pub(super) fn bringing(&self, numbers: &[u32], address: &str) -> u32 {
         let matches = |number: &&u32| {
             let name = self.shares.get(number).map(|share| &*share.name);
             let filter = name.and_then(shared_filter);
@@ -103,7 +103,7 @@ impl Shares {
     }
 
     /// Numbers of the shares that a queue is a member of.
-    fn of(&self, queue: &Queue) -> Vec<u32> {
+    pub(super) fn of(&self, queue: &Queue) -> Vec<u32> {
         let names = queue
             .subscriptions
             .range::<str, _>((Bound::Included(PREFIX), Bound::Unbounded))

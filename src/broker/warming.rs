@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Broker;
 use super::backlog::{BacklogRequest, Chunk, Reading};
 use super::cold::{Behind, ChunkRef, OpenChunk, Run, Standing};
-use super::held::{Held, TAKER_AS_PUBLISHED, TAKER_CONNECTED};
+use super::held::{Held, TAKER_AS_PUBLISHED, TAKER_CONNECTED, TAKER_SHARED};
 use super::loss::LossReason;
 use super::queue::{Entry, NEVER, Queue, QueueIndex, QueueKind, SEVERAL_IDENTIFIERS};
 use super::rows::{self, RecordKey, RowKind};
@@ -39,7 +39,7 @@ impl Broker {
         );
         let wanted =
             queue.cold.as_ref().is_some_and(|cold| cold.needed) || takes && (!short || queue.awaits_rows());
-        let sifts = queue.cold.as_ref().is_some_and(|cold| cold.expiring);
+        let sifts = queue.cold.as_ref().is_some_and(|cold| cold.expiring || cold.lending);
         if !sifts && (!wanted || queue.level_running_low().is_none()) {
             return;
         }
@@ -79,10 +79,15 @@ impl Broker {
             let Some(queue) = self.queue_mut(index).filter(|queue| queue.id == id) else { continue };
             let low = queue.level_running_low();
             let expired = queue.expired_part(now.mono);
+            let lent = queue.lendable_part();
             let Some(cold) = &mut queue.cold else { continue };
             cold.queued = false;
-            let sifts = expired.is_some();
-            if std::mem::replace(&mut cold.expiring, sifts) && !sifts {
+            let was_to_sift = cold.expiring || cold.lending;
+            let sifted = expired.or_else(|| lent.filter(|_| cold.lending));
+            cold.expiring = expired.is_some();
+            cold.lending &= lent.is_some();
+            let sifts = sifted.is_some();
+            if was_to_sift && !sifts {
                 // It has gone meanwhile. Whether rows are wanted for another reason is another question.
                 self.want_rows(index);
                 continue;
@@ -91,7 +96,7 @@ impl Broker {
             let Some(level) = level else { continue };
             let front = cold.regions.get(&level).and_then(|region| region.front());
             let front = front.map(|front| (front.chunk.number, front.next()));
-            let Some((number, from)) = expired.or(front) else { continue };
+            let Some((number, from)) = sifted.or(front) else { continue };
             let bytes_max = match (sifts, self.is_memory_short()) {
                 // A chunk that is sifted is read as a whole, and leaves nothing in memory.
                 (true, _) => usize::MAX,
@@ -130,8 +135,8 @@ impl Broker {
     /// Puts rows where they belong and goes on with what waited for them.
     fn take_rows(&mut self, now: Now, index: QueueIndex, level: u8, number: ChunkNumber, rows: ChunkRows) {
         let memory = Rc::clone(&self.memory);
-        let Some(queue) = self.queue_mut(index) else { return };
-        let identifier = identifier_of(queue);
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        let (identifier, shares) = (identifier_of(queue), self.shares.of(queue));
         let part = queue.cold.as_mut().and_then(|cold| cold.take_chunk(level, number));
         let Some(mut part) = part else { return };
         let mut entries = Vec::with_capacity(rows.rows.len());
@@ -142,6 +147,9 @@ impl Broker {
             if let Some((_, message)) = rows::read_message_row(&body) {
                 let held = Held::cold(message, &memory, place, &part.chunk);
                 let mut entry = Entry { identifier, ..entry_of(queue, &part, held) };
+                if part.flags & TAKER_SHARED != 0 {
+                    entry.share = self.shares.bringing(&shares, &entry.held.message.address);
+                }
                 if let Some(named) = &mut queue.named {
                     entry.returns = named.returned.remove(&place.key).unwrap_or(0);
                 }
@@ -176,15 +184,19 @@ impl Broker {
         self.go_on_with(now, index);
     }
 
-    /// Takes what has expired out of a chunk of a session, which was read as a whole. What stays is not put in memory.
+    /// Takes what has expired out of a chunk of a session, which was read as a whole, and what other members of shares take
+    /// over. What stays is not put in memory.
     fn sift(&mut self, now: Now, index: QueueIndex, number: ChunkNumber, rows: ChunkRows) {
         let memory = Rc::clone(&self.memory);
-        let Some(queue) = self.queue_mut(index) else { return };
-        let Some(mut part) = queue.cold.as_mut().and_then(|cold| cold.take_chunk(0, number)) else { return };
+        let Some(queue) = self.queues.get_mut(index.0 as usize).and_then(Option::as_mut) else { return };
+        let lends = queue.lendable_part().is_some_and(|(part, _)| part == number);
+        let Some(cold) = &mut queue.cold else { return };
+        let lending = lends && std::mem::take(&mut cold.lending);
+        let Some(part) = cold.take_chunk(0, number) else { return };
+        let begun_at = part.next();
+        let shares = if lending { self.shares.of(queue) } else { Vec::new() };
         let mut expired = Vec::new();
         let mut staying = Vec::new();
-        let mut bytes = 0;
-        part.expires_at = NEVER;
         for (place, kind, body) in rows.rows {
             if RowKind::from_code(kind) != Some(RowKind::Message) || !part.wants(place.key) {
                 continue;
@@ -194,45 +206,71 @@ impl Broker {
             if entry.expires_at <= now.mono {
                 expired.push(entry);
             } else {
-                staying.push(place.key);
-                bytes += entry.charge();
-                part.expires_at = part.expires_at.min(entry.expires_at);
+                let share = self.shares.bringing(&shares, &entry.held.message.address);
+                staying.push(Entry { share, ..entry });
             }
         }
-        let gone = expired.len() as u64;
-        let gone_bytes = expired.iter().map(Entry::charge).sum::<u64>();
+        let (lent, staying) = if lending { self.lend(now, index, staying) } else { (Vec::new(), staying) };
+        if lending && lent.is_empty() && !staying.iter().any(|entry| self.is_taken_over(entry.share)) {
+            // Nobody who is there takes anything of it: on with the next.
+            if let Some(cold) = self.queue_mut(index).and_then(|queue| queue.cold.as_mut()) {
+                cold.lends_from = RowKey(begun_at.0.saturating_add(1));
+                cold.lending = true;
+            }
+        }
+        self.sifted(now, index, part, (expired, lent, staying));
+        self.advance(index, 0);
+        self.go_on_with(now, index);
+    }
+
+    /// A part of which all was read goes back, without what has expired or was lent.
+    fn sifted(
+        &mut self,
+        now: Now,
+        index: QueueIndex,
+        mut part: ChunkRef,
+        (expired, lent, staying): (Vec<Entry>, Vec<Entry>, Vec<Entry>),
+    ) {
+        let bytes = staying.iter().map(Entry::charge).sum();
+        part.expires_at = staying.iter().map(|entry| entry.expires_at).min().unwrap_or(NEVER);
+        let key_of = |entry: &Entry| entry.held.place.get().key;
+        let staying: Vec<_> = staying.iter().map(key_of).collect();
+        let gone = (expired.len() + lent.len()) as u64;
+        let gone_bytes = expired.iter().chain(&lent).map(Entry::charge).sum::<u64>();
+        let last_gone = expired.iter().chain(&lent).map(key_of).max();
         let unread = ChunkRef {
             messages: part.messages.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX)),
             bytes: part.bytes.saturating_sub(gone_bytes),
             ..part.clone()
         };
-        part.leave_only(staying, bytes, expired.last().map(|entry| entry.held.place.get().key));
+        part.leave_only(staying, bytes, last_gone);
         let lost = ChunkRef {
             messages: unread.messages.saturating_sub(part.messages),
             bytes: unread.bytes.saturating_sub(part.bytes),
             ..unread
         };
-        let Some(cold) = &mut queue.cold else { return };
+        let Some(cold) = self.queue_mut(index).and_then(|queue| queue.cold.as_mut()) else { return };
         if gone > 0 {
             let open = OpenChunk { chunk: Rc::clone(&part.chunk), messages: 0, bytes: 0 };
-            let open = cold.open.entry(number).or_insert(open);
+            let open = cold.open.entry(part.chunk.number).or_insert(open);
             open.messages += u32::try_from(gone).unwrap_or(u32::MAX);
             open.bytes += gone_bytes;
         }
         if part.messages > 0 {
             cold.insert_chunk(0, part);
         }
+        if let Some(queue) = self.queue_mut(index) {
+            expired.iter().chain(&lent).for_each(|entry| queue.discharge(entry));
+        }
         for entry in expired {
-            if let Some(queue) = self.queue_mut(index) {
-                queue.discharge(&entry);
-            }
             self.lose(now, index, &entry, LossReason::Expired);
+        }
+        for entry in lent {
+            self.settle_durable(now.mono, index, &entry.held);
         }
         if lost.messages > 0 {
             self.lose_part(now, index, &lost, LossReason::Damage);
         }
-        self.advance(index, 0);
-        self.go_on_with(now, index);
     }
 
     /// Sees to it that a session is looked over once something cold in it may have expired.

@@ -9,4 +9,5 @@ mod property;
 mod rules;
 mod sessions;
 mod shares;
+mod shares_property;
 mod world;

@@ -243,3 +243,112 @@ fn what_has_expired_behind_cold_rows_leaves_a_session() {
     assert_eq!(lost, 100);
     assert_eq!(world.broker.status().counters.lost, 100);
 }
+
+/// A member that is away, with so many messages of the share that most of them moved.
+fn away_for_long(world: &mut World, count: u64) {
+    away(world, "a");
+    for number in 0..count {
+        publish(world, "t", &body(number, 500));
+        if number % 50 == 49 {
+            world.settle();
+            world.pass(Duration::from_millis(20));
+        }
+    }
+    world.cool();
+    assert!(world.moved > 5, "{} chunks", world.moved);
+    let status = world.broker.status();
+    assert_eq!(status.counters.lost, 0, "together they are larger than the window");
+    assert!(status.memory_bytes < 100_000, "{} bytes in memory", status.memory_bytes);
+    world.deliveries();
+}
+
+fn in_order(count: u64) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+#[test]
+fn messages_of_a_share_move_and_come_back_to_their_member() {
+    let mut world = World::new(30);
+    away_for_long(&mut world, 3_000);
+    world.restart();
+    assert_eq!(world.queued, 3_000);
+    let a = open(&mut world, "a", false, A, 50);
+    assert_eq!(take_all(&mut world, a), in_order(3_000));
+}
+
+#[test]
+fn cold_messages_of_a_share_go_to_a_member_that_comes_as_it_settles() {
+    let mut world = World::with(31, options(), |bounds| bounds.messages_max = 4_000);
+    away_for_long(&mut world, 3_000);
+    let b = open(&mut world, "b", false, B, 50);
+    subscribe(&mut world, b, "$share/g/t");
+    world.settle();
+    assert!(world.broker.status().memory_bytes < 400_000, "not all at once");
+    assert_eq!(take_all(&mut world, b), in_order(3_000));
+    assert_eq!(world.broker.loss_receipts().count(), 0);
+    world.keep().unwrap();
+    world.restart();
+    assert_eq!(world.queued, 0, "nothing comes again");
+}
+
+#[test]
+fn a_cut_while_cold_messages_of_a_share_move_loses_none() {
+    let mut world = World::with(32, options(), |bounds| bounds.messages_max = 4_000);
+    away_for_long(&mut world, 2_000);
+    let b = open(&mut world, "b", false, B, 20);
+    subscribe(&mut world, b, "$share/g/t");
+    let mut got = BTreeSet::new();
+    for _ in 0..12 {
+        world.serve().unwrap();
+        for delivery in world.deliveries() {
+            got.insert(text(&delivery.held.message.body));
+            world.broker.accept(world.now, b, delivery.tag as u32);
+        }
+        world.keep().unwrap();
+    }
+    assert!(got.len() > 100, "{}", got.len());
+    world.restart();
+    for (name, connection) in [("b", B), ("a", A)] {
+        let queue = open(&mut world, name, false, connection, 50);
+        got.extend(take_all(&mut world, queue));
+    }
+    assert_eq!(got.len(), 2_000);
+    assert_eq!(world.broker.loss_receipts().count(), 0);
+}
+
+/// Of two shares one has no other member: its chunks are passed by, and stay out of memory.
+#[test]
+fn chunks_of_a_share_that_nobody_takes_are_passed_by() {
+    let mut world = World::new(33);
+    let a = away(&mut world, "a");
+    let a_again = open(&mut world, "a", false, A, 10);
+    assert_eq!(a, a_again);
+    subscribe(&mut world, a, "$share/lonely/u");
+    world.broker.detach(world.now, a, A);
+    (0..400).for_each(|number| drop(publish(&mut world, "u", &body(number, 500))));
+    world.cool();
+    (0..400).for_each(|number| drop(publish(&mut world, "t", &body(number, 500))));
+    world.cool();
+    let memory = world.broker.status().memory_bytes;
+    let b = open(&mut world, "b", false, B, 50);
+    subscribe(&mut world, b, "$share/g/t");
+    assert_eq!(take_all(&mut world, b), in_order(400));
+    world.settle();
+    assert!(world.broker.status().memory_bytes <= memory);
+    world.broker.detach(world.now, b, B);
+    let a = open(&mut world, "a", false, A, 50);
+    assert_eq!(take_all(&mut world, a), in_order(400));
+}
+
+/// A clean start says what it costs others.
+#[test]
+fn cold_messages_of_a_share_leave_a_receipt_when_their_session_ends() {
+    let mut world = World::new(34);
+    away_for_long(&mut world, 1_000);
+    open(&mut world, "a", true, A, 10);
+    world.settle();
+    let lost: u64 = world.broker.loss_receipts().map(|receipt| receipt.messages).sum();
+    let counters = world.broker.status().counters;
+    assert!(lost > 500 && counters.lost == lost, "{lost} of {}", counters.lost);
+    assert_eq!(lost + counters.discarded, 1_000);
+}

@@ -47,6 +47,7 @@ impl Broker {
         }
         let Some(queue) = self.queue(index) else { return };
         let numbers = self.shares.of(queue);
+        numbers.iter().for_each(|number| self.lends_anew(*number));
         if let Some(queue) = self.queue_mut(index) {
             queue.share_waits.extend(numbers);
             self.take_over(now, index);
@@ -56,6 +57,7 @@ impl Broker {
     /// A session that is there becomes a member.
     pub(in crate::broker) fn share_is_joined(&mut self, now: Now, index: QueueIndex, filter: &str) {
         let Some(number) = self.shares.numbers.get(filter).copied() else { return };
+        self.lends_anew(number);
         if self.takes_over(index)
             && let Some(queue) = self.queue_mut(index)
         {
@@ -124,7 +126,18 @@ impl Broker {
     fn move_share(&mut self, now: Now, number: u32, from: QueueIndex, max: usize) -> usize {
         let Some(queue) = self.queue(from) else { return 0 };
         let durable = queue.durable;
-        let Some(first) = queue.waiting().find(|entry| entry.share == number) else { return 0 };
+        let cold = queue.lendable_part().map(|(_, key)| key);
+        // What stands behind what is cold comes after it.
+        let moves = |entry: &Entry| {
+            let key = entry.held.place.get().key;
+            entry.share == number && cold.is_none_or(|cold| key != RowKey(0) && key < cold)
+        };
+        let Some(first) = queue.waiting().find(|entry| moves(entry)) else {
+            if cold.is_some() {
+                self.ask_to_lend(number, from, max);
+            }
+            return 0;
+        };
         let (assurance, charge) = (first.held.message.assurance, first.charge());
         if max == 0 || self.best_member(number, assurance, Among::Taking { from, charge }).is_none() {
             self.share_waits(number);
@@ -133,7 +146,7 @@ impl Broker {
         let mut left = max;
         let taken = self.queue_mut(from).map(|queue| {
             queue.take_waiting(|entry| {
-                let takes = entry.share == number && left > 0;
+                let takes = moves(entry) && left > 0;
                 left -= usize::from(takes);
                 takes
             })
@@ -159,7 +172,7 @@ impl Broker {
                 queue.charge(&entry);
                 put_in_place(queue, entry);
             }
-            if queue.waiting().any(|entry| entry.share == number) {
+            if cold.is_some() || queue.waiting().any(|entry| entry.share == number) {
                 self.share_waits(number);
             }
         }
@@ -167,6 +180,66 @@ impl Broker {
             self.dispatch(now, member);
         }
         moved
+    }
+
+    /// What waits for a member, and comes next, is not in memory: it is read, and handed on as far as there is room.
+    fn ask_to_lend(&mut self, number: u32, from: QueueIndex, max: usize) {
+        self.share_waits(number);
+        let taking = Among::Taking { from, charge: 0 };
+        if max > 0
+            && self.best_member(number, Assurance::AtLeastOnce, taking).is_some()
+            && let Some(cold) = self.queue_mut(from).and_then(|queue| queue.cold.as_mut())
+        {
+            cold.lending = true;
+            self.want_rows(from);
+        }
+    }
+
+    /// A member that is there may take over what the share brings.
+    pub(in crate::broker) fn is_taken_over(&self, number: u32) -> bool {
+        self.members(number).any(|member| self.takes_over(member))
+    }
+
+    /// Hands messages that were read for it on to members that are there: those that went, and those that stay.
+    pub(in crate::broker) fn lend(
+        &mut self,
+        now: Now,
+        from: QueueIndex,
+        entries: Vec<Entry>,
+    ) -> (Vec<Entry>, Vec<Entry>) {
+        let mut moves = Moves::default();
+        let (mut lent, mut staying) = (Vec::new(), Vec::new());
+        let mut full = BTreeSet::new();
+        for entry in entries {
+            let (share, charge) = (entry.share, entry.charge());
+            let taking = Among::Taking { from, charge };
+            // Whoever has no room for one must not get the next before it.
+            if share == 0
+                || full.contains(&share)
+                || self.hand_on(now, entry.clone(), taking, &mut moves).is_some()
+            {
+                full.insert(share);
+                staying.push(entry);
+            } else {
+                lent.push(entry);
+            }
+        }
+        for share in full.into_iter().chain(lent.iter().map(|entry| entry.share)) {
+            self.share_waits(share);
+        }
+        for member in moves.members {
+            self.dispatch(now, member);
+        }
+        (lent, staying)
+    }
+
+    /// A member has come: what nobody took may be for it.
+    fn lends_anew(&mut self, number: u32) {
+        for member in self.members(number).collect::<Vec<_>>() {
+            if let Some(cold) = self.queue_mut(member).and_then(|queue| queue.cold.as_mut()) {
+                cold.lends_from = RowKey(0);
+            }
+        }
     }
 
     /// More of a share waits: its members that are there come back for it.
@@ -225,14 +298,20 @@ impl Broker {
         moves.members.insert(member);
         let (id, durable) = (queue.id, queue.durable);
         let expires_at = entry.expires_at;
+        // A row of the backlog has the takers that its chunk has: a new one is written, in the batch that settles the old.
+        let held = if entry.is_cold() {
+            Held::new(entry.held.message.clone(), &self.memory)
+        } else {
+            Rc::clone(&entry.held)
+        };
         let mut moved = Entry {
-            as_published: options.retain_as_published && entry.held.message.retain,
+            as_published: options.retain_as_published && held.message.retain,
             identifier: options.identifier,
             share,
             order: entry.order,
             expires_at,
             redelivered: false,
-            ..Entry::new(Rc::clone(&entry.held), assurance)
+            ..Entry::new(held, assurance)
         };
         if durable {
             moved.joined = self.ledger.join_taker(now.mono, &moved.held, id, moved.taker_flags());
