@@ -296,3 +296,11 @@ fn a_publisher_is_told_when_the_flash_must_catch_up() {
     let daemon = Daemon::started("amqp-blocked", "bytes_per_day_budget = \"1MiB\"\n");
     step(&daemon, "features.py", &["blocked"]);
 }
+
+/// The queue is larger than what of it may stay in the window.
+#[test]
+fn who_asks_a_long_queue_for_messages_is_not_told_of_publishers() {
+    let small = "gateway_bytes_max = \"17MiB\"\nbacklog_bytes_max = \"64MiB\"\nreserve_free = \"0B\"\n[limits]\nretained_bytes_max = \"1MiB\"\n";
+    let daemon = Daemon::started("amqp-asked", small);
+    step(&daemon, "features.py", &["asked_for"]);
+}

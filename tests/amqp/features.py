@@ -313,7 +313,25 @@ def blocked():
     wait_ready(ch, "heavy", 30)
 
 
+def asked_for():
+    """Who only asks for messages is not told that publishes wait, though the queue's rows must be read from flash first."""
+    ch = channel()
+    ch.queue_declare("long", durable=True)
+    ch.confirm_delivery()
+    body = "x" * 40_000
+    for number in range(400):
+        ch.basic_publish("", "long", f"{number} {body}".encode(), PERSISTENT)
+    conn = connect()
+    told = []
+    conn.add_on_connection_blocked_callback(lambda _, frame: told.append(frame.method.reason))
+    found = [text.split()[0] for text in drain(conn.channel(), "long")]
+    conn.process_data_events(0.2)
+    assert found == [str(number) for number in range(400)], len(found)
+    assert told == [], told
+
+
 run({
+    "asked_for": asked_for,
     "blocked": blocked,
     "headers": headers,
     "topology": topology,
