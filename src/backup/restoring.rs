@@ -77,7 +77,7 @@ pub fn check(source: impl Read) -> Result<Contents, RestoreError> {
 /// Why it cannot be restored.
 pub fn restore(source: impl Read, disk: &Arc<dyn Disk>, bounds: &Bounds) -> Result<Contents, RestoreError> {
     let mut store = restore::Restoring::new(Arc::clone(disk), &bounds.store)?;
-    let collections = series::Restoring::new(disk, bounds.series_bytes_max, bounds.store.reserve_free)?;
+    let mut collections = series::Restoring::new(disk, bounds.series_bytes_max, bounds.store.reserve_free)?;
     let contents = read(source, &mut |run| {
         match run {
             Run::Store(entries) => store.take(entries)?,

@@ -86,7 +86,7 @@ pub const KEYS: &[Key] = &[
     key("storage", "path", Text("a path"), "The only folder that holds state."),
     key("storage", "gateway_bytes_max", Size(17 * MIB, 2 * GIB), "Cap of what holds acknowledged messages, reserved at once."),
     key("storage", "backlog_bytes_max", Size(MIB, TIB), "Cap of messages that wait longer."),
-    key("storage", "series_bytes_max", Size(MIB, TIB), "Cap of stored time series."),
+    key("storage", "series_bytes_max", Size(16 * MIB, TIB), "Cap of stored time series."),
     key("storage", "reserve_free", Size(0, TIB), "Free space of the file system that is left to others."),
     or_empty(key("storage", "bytes_per_day_budget", Size(MIB, TIB), "Spares the flash: when more was written, commits widen to at most a second."), "no budget"),
     key("storage", "elision_window", Time(0, SECOND), "A message that all its takers settle within this time is never written. \"0s\": write at once."),

@@ -114,6 +114,8 @@ const GIB: u64 = 1 << 30;
 /// Largest payload that fits an MQTT packet with its topic: Remaining Length ends at 268 435 455.
 pub const MESSAGE_BYTES: RangeInclusive<u64> = KIB..=256_000_000;
 const SIZES: RangeInclusive<u64> = MIB..=1024 * GIB;
+/// `series.redb` holds less than what comes between two flushes beside what they replace when it is smaller.
+const SERIES_SIZES: RangeInclusive<u64> = 16 * MIB..=1024 * GIB;
 /// The smallest size above which redb's file can grow, to where its pages are no longer addressed in 32 bits.
 const GATEWAY_BYTES: RangeInclusive<u64> = 17 * MIB..=2 * GIB;
 /// MQTT 5's Session Expiry Interval has 32 bits of seconds; 49 710 days is the most in whole days.
@@ -271,7 +273,7 @@ impl Raw {
         }
         set(&mut storage.gateway_bytes_max, section.bytes("gateway_bytes_max", GATEWAY_BYTES));
         set(&mut storage.backlog_bytes_max, section.bytes("backlog_bytes_max", SIZES));
-        set(&mut storage.series_bytes_max, section.bytes("series_bytes_max", SIZES));
+        set(&mut storage.series_bytes_max, section.bytes("series_bytes_max", SERIES_SIZES));
         set(&mut storage.reserve_free, section.bytes("reserve_free", 0..=1024 * GIB));
         set(&mut storage.bytes_per_day_budget, section.bytes_or_none("bytes_per_day_budget", SIZES));
         set(&mut storage.elision_window, section.duration("elision_window", WINDOWS));

@@ -16,6 +16,8 @@ pub(super) struct Counters {
     /// Bytes written, each write rounded out to whole pages.
     pub written: AtomicU64,
     pub syncs: AtomicU64,
+    /// The cap of the file refused its growth, while the file system had room.
+    pub capped: AtomicBool,
     /// The file is being opened, which may need some pages of the reserve: a start must not fail for want of them.
     pub opening: AtomicBool,
 }
@@ -44,6 +46,7 @@ impl StorageBackend for Backend {
             // redb doubles its file; what it does not write takes no room on the disk.
             let reserved = self.disk.free_bytes().unwrap_or(u64::MAX) <= self.reserve_free;
             if len > self.bytes_max || reserved {
+                self.counters.capped.store(!reserved, Ordering::Relaxed);
                 return Err(io::Error::new(io::ErrorKind::StorageFull, "series.redb may not grow"));
             }
         }

@@ -8,19 +8,16 @@ use super::chunk::{self, Chunk, READINGS_MAX, Row, Summary};
 use super::database::{Rows, edge, has, put, remove};
 use super::keys;
 use super::registry::{Extent, Origin, Registry, SeriesId, put_series};
-use super::store::{FlushTo, Pending, SeriesCounters, SeriesOptions, accepts};
+use super::store::{FILE_BYTES_MIN, FlushTo, Pending, SeriesCounters, SeriesOptions, accepts};
 use crate::ids::RowKey;
 use crate::store::StoreError;
 
 /// A chunk with fewer bytes takes more readings.
 const OPEN_BYTES_MAX: usize = 3_300;
 /// Chunks that one transaction removes to keep the bounds, or corrects; the next goes on.
-const REMOVALS_MAX: usize = 512;
+pub(super) const REMOVALS_MAX: usize = 512;
 /// Chunks that a retention time has at least, however few readings come.
 const SPANS_KEPT: i64 = 16;
-/// redb doubles its file from here.
-const FILE_BYTES_MIN: u64 = 17 << 20;
-
 /// What holds once the transaction is synced.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
@@ -40,14 +37,23 @@ pub(super) struct Change<'s> {
 }
 
 impl Change<'_> {
-    /// Merges the tails up to each collection's `through` into chunks, and keeps how far that is.
-    pub fn store_tails(&mut self, rows: &mut Rows<'_>, parts: &[FlushTo]) -> Result<(), StoreError> {
+    /// Merges the tails up to each collection's `through` into chunks, and keeps how far that is. Of each collection's
+    /// readings all but a 2^-`halvings`th part, the newest, end at once.
+    pub fn store_tails(
+        &mut self,
+        rows: &mut Rows<'_>,
+        parts: &[FlushTo],
+        halvings: u32,
+    ) -> Result<(), StoreError> {
         for part in parts {
+            let from = self.first_kept(part, halvings);
             for (id, tail) in self.tails {
                 if self.registry.get(*id).is_none_or(|series| *series.collection != *part.collection) {
                     continue;
                 }
-                let due = tail.iter().take_while(|pending| pending.sequence <= part.through);
+                let ended = tail.iter().take_while(|pending| pending.sequence < from).count();
+                self.outcome.counters.expired += ended as u64;
+                let due = tail.iter().skip(ended).take_while(|pending| pending.sequence <= part.through);
                 let mut by_start: BTreeMap<Option<u32>, Vec<Row>> = BTreeMap::new();
                 for pending in due {
                     by_start.entry(pending.estimated).or_default().push(pending.row.clone());
@@ -62,6 +68,33 @@ impl Change<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The sequence of the first reading of `part` that is stored.
+    fn first_kept(&self, part: &FlushTo, halvings: u32) -> u64 {
+        if halvings == 0 {
+            return 0;
+        }
+        let of = |id: &SeriesId| {
+            self.registry.get(*id).is_some_and(|series| *series.collection == *part.collection)
+        };
+        let tails = self.tails.iter().filter(|(id, _)| of(id)).flat_map(|(_, tail)| tail);
+        let mut due: Vec<u64> =
+            tails.map(|pending| pending.sequence).filter(|sequence| *sequence <= part.through).collect();
+        due.sort_unstable();
+        let kept = due.len().checked_shr(halvings).unwrap_or(0);
+        due.get(due.len() - kept).copied().unwrap_or_else(|| part.through.saturating_add(1))
+    }
+
+    /// Removes the oldest chunks of all, at most `removals_max` of them, while there are more bytes than `bytes_max`.
+    pub fn keep_newest(
+        &mut self,
+        rows: &mut Rows<'_>,
+        bytes_max: u64,
+        mut removals_max: usize,
+    ) -> Result<(), StoreError> {
+        let ids: Vec<SeriesId> = self.registry.iter().map(|(id, _)| id).collect();
+        self.keep_bytes(rows, &ids, bytes_max, &mut removals_max)
     }
 
     /// Removes what is too old, and the oldest of what is too much.
@@ -373,22 +406,8 @@ impl Change<'_> {
     }
 }
 
-/// Bytes of chunks that fit a file whose cap is `bytes_max`: redb doubles its file, and leaves are not full.
-fn usable_bytes(bytes_max: u64) -> u64 {
-    let mut file = FILE_BYTES_MIN;
-    while file.saturating_mul(2) <= bytes_max {
-        file *= 2;
-    }
-    file / 2
-}
-
-#[cfg(test)]
-mod tests {
-    use super::usable_bytes;
-
-    #[test]
-    fn chunks_fill_half_of_the_largest_file_that_redb_can_reach() {
-        assert_eq!(usable_bytes(1 << 30), 544 << 19);
-        assert_eq!(usable_bytes(1), 17 << 19);
-    }
+/// Bytes of chunks that fit a file whose cap is `bytes_max`: leaves are not full, values beyond a page take up to twice
+/// their size, and what a transaction replaces is there until the one after the next.
+pub(super) fn usable_bytes(bytes_max: u64) -> u64 {
+    bytes_max.max(FILE_BYTES_MIN) / 2
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::backend::Counters;
 use super::chunk;
@@ -131,7 +132,7 @@ pub fn for_each<E: From<StoreError>>(
     if disk.open(FILE, false).map_err(StoreError::from)?.is_none() {
         return Ok(damaged);
     }
-    let file = SeriesFile::open(disk, u64::MAX, 0, &Arc::new(Counters::default()))?;
+    let file = SeriesFile::open(disk, (u64::MAX, false), 0, &Arc::new(Counters::default()))?;
     if let Marker::TooNew(version) = file.marker()? {
         return Err(StoreError::Io(format!("{FILE} has format {version}, which is too new")).into());
     }
@@ -201,12 +202,19 @@ pub fn compact(disk: &Arc<dyn Disk>) -> Result<(), StoreError> {
     if disk.open(FILE, false)?.is_none() {
         return Ok(());
     }
-    SeriesFile::open(disk, u64::MAX, 0, &Arc::new(Counters::default()))?.compact()
+    SeriesFile::open(disk, (u64::MAX, false), 0, &Arc::new(Counters::default()))?.compact()
 }
 
 /// A `series.redb` that is being made of a copy.
 #[derive(Debug)]
-pub struct Restoring(SeriesFile);
+pub struct Restoring {
+    disk: Arc<dyn Disk>,
+    bytes_max: u64,
+    reserve_free: u64,
+    counters: Arc<Counters>,
+    /// `None` after a failure.
+    file: Option<SeriesFile>,
+}
 
 impl Restoring {
     /// Begins in a folder without one, with the bounds of the configuration, bytes.
@@ -218,15 +226,33 @@ impl Restoring {
         if disk.free_bytes().unwrap_or(u64::MAX) <= reserve_free {
             return Err(StoreError::Full("the file system has no more than its reserve free".into()));
         }
-        SeriesFile::open(disk, bytes_max, reserve_free, &Arc::new(Counters::default())).map(Self)
+        let (disk, counters) = (Arc::clone(disk), Arc::new(Counters::default()));
+        let file = Some(SeriesFile::open(&disk, (bytes_max, false), reserve_free, &counters)?);
+        Ok(Self { disk, bytes_max, reserve_free, counters, file })
     }
 
     /// Takes entries, in the order in which they were copied.
     ///
     /// # Errors
     /// [`StoreError::Full`] when they do not fit the bounds or the disk.
-    pub fn take(&self, entries: &[SeriesEntry]) -> Result<(), StoreError> {
-        self.0.write_raw(entries.iter().map(|(key, value)| (key.as_slice(), value.as_deref())))
+    pub fn take(&mut self, entries: &[SeriesEntry]) -> Result<(), StoreError> {
+        let entries = || entries.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
+        let file = self.file.take().ok_or(StoreError::NotOpen)?;
+        match file.write_raw(entries()) {
+            Ok(()) => self.file = Some(file),
+            Err(StoreError::Full(_)) if self.counters.capped.swap(false, Ordering::Relaxed) => {
+                file.abandon();
+                let whole = (self.bytes_max, true);
+                let file = SeriesFile::open(&self.disk, whole, self.reserve_free, &self.counters)?;
+                file.write_raw(entries())?;
+                self.file = Some(file);
+            }
+            Err(error) => {
+                file.abandon();
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Ends it: what was taken is on flash.
@@ -234,6 +260,6 @@ impl Restoring {
     /// # Errors
     /// See [`StoreError`].
     pub fn finish(self) -> Result<(), StoreError> {
-        self.0.close()
+        self.file.ok_or(StoreError::NotOpen)?.close()
     }
 }

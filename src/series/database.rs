@@ -13,7 +13,7 @@ use super::backend::{Backend, Counters};
 use super::keys;
 use crate::message::record::{Reader, put_integer};
 use crate::store::StoreError;
-use crate::store::disk::Disk;
+use crate::store::disk::{Disk, PAGE_BYTES};
 
 /// Name of the file.
 pub(super) const FILE: &str = "series.redb";
@@ -57,14 +57,24 @@ pub(super) enum Marker {
 
 impl SeriesFile {
     /// Opens the file in `disk`'s folder, or makes an empty one.
+    ///
+    /// redb doubles its file, and takes whatever length it finds as its size. So when the next doubling is beyond the cap,
+    /// `whole` gives a file all that the cap allows, if the reserve is not reached.
     pub fn open(
         disk: &Arc<dyn Disk>,
-        bytes_max: u64,
+        (bytes_max, whole): (u64, bool),
         reserve_free: u64,
         counters: &Arc<Counters>,
     ) -> Result<Self, StoreError> {
         let file = disk.open(FILE, true)?.ok_or_else(|| StoreError::Io("the disk created no file".into()))?;
         disk.sync_folder()?;
+        let len = file.len()?;
+        let whole_len = bytes_max - bytes_max % PAGE_BYTES as u64;
+        if whole && len > 0 && len < whole_len && disk.free_bytes().unwrap_or(u64::MAX) > reserve_free {
+            file.set_len(whole_len)?;
+            // It must not be shorter after a power cut than its header says.
+            file.sync_data()?;
+        }
         let backend =
             Backend { disk: Arc::clone(disk), file, bytes_max, reserve_free, counters: Arc::clone(counters) };
         counters.opening.store(true, Ordering::Relaxed);

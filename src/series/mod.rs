@@ -24,6 +24,7 @@ mod keys;
 mod path;
 mod query;
 mod registry;
+mod room;
 mod store;
 
 pub use aggregate::{Aggregate, Function};

@@ -20,11 +20,12 @@ use super::copy::Copying;
 use super::database::{self, FILE, Marker, Rows, SeriesFile};
 use super::keys;
 use super::registry::{Extent, Origin, Registry, Series, SeriesId, read_series};
+use super::room;
 use crate::ids::RowKey;
 use crate::store::{Disk, StoreError};
 
-/// redb's smallest file; it doubles from there.
-const FILE_BYTES_MIN: u64 = 17 << 20;
+/// Least cap of the file. Less would not hold what comes between two flushes beside what they replace.
+pub(super) const FILE_BYTES_MIN: u64 = 16 << 20;
 
 /// Damaged files that are kept beside the one in use.
 const SET_ASIDE_MAX: usize = 3;
@@ -119,6 +120,8 @@ pub(super) struct Pending {
 pub struct SeriesStore {
     disk: Arc<dyn Disk>,
     options: SeriesOptions,
+    /// The next doubling of the file is beyond its cap: it is to have all that the cap allows.
+    whole: bool,
     /// `None` after a failure, until [`SeriesStore::reopen`] succeeds.
     file: Option<Arc<SeriesFile>>,
     registry: Registry,
@@ -154,6 +157,7 @@ impl SeriesStore {
             useless_starts: Vec::new(),
             disk,
             options,
+            whole: false,
             file: None,
             unwritten: BTreeSet::new(),
             tails: BTreeMap::new(),
@@ -239,10 +243,20 @@ impl SeriesStore {
         if self.file.is_none() {
             self.reopen()?;
         }
+        room::flush(self, now_ms, parts)
+    }
+
+    /// One try of a flush that stores a 2^-`halvings`th part of the readings.
+    pub(super) fn try_flush(
+        &mut self,
+        now_ms: Option<i64>,
+        parts: &[FlushTo],
+        halvings: u32,
+    ) -> Result<(), StoreError> {
         let number = self.flush + 1;
         self.unsure = Some((number, parts.to_vec()));
         let stored = self.transact(|change, rows| {
-            change.store_tails(rows, parts)?;
+            change.store_tails(rows, parts, halvings)?;
             change.keep_bounds(rows, now_ms)
         });
         if let Err(error) = stored {
@@ -450,6 +464,25 @@ impl SeriesStore {
         self.tails.get(&id).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Bytes of payloads that a flush of `parts` would store.
+    pub(super) fn due_bytes(&self, parts: &[FlushTo]) -> u64 {
+        let of = |id: &SeriesId| self.registry.get(*id).map(|series| &*series.collection);
+        let due = parts.iter().flat_map(|part| {
+            let tails = self.tails.iter().filter(move |(id, _)| of(id) == Some(&*part.collection));
+            tails.flat_map(|(_, tail)| tail.iter().take_while(|pending| pending.sequence <= part.through))
+        });
+        due.map(|pending| pending.row.payload.len() as u64).sum()
+    }
+
+    /// True when the last change failed because the file has reached its cap.
+    pub(super) fn is_capped(&self) -> bool {
+        self.disk_counters.capped.load(Ordering::Relaxed)
+    }
+
+    pub(super) const fn file_bytes_max(&self) -> u64 {
+        self.options.bytes_max
+    }
+
     pub(super) const fn flush_number(&self) -> u64 {
         self.flush
     }
@@ -468,12 +501,13 @@ impl SeriesStore {
     }
 
     /// Changes the file in one transaction; memory follows when it is synced.
-    fn transact<T>(
+    pub(super) fn transact<T>(
         &mut self,
         act: impl FnOnce(&mut Change<'_>, &mut Rows<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let file = self.file.clone().ok_or(StoreError::NotOpen)?;
         let number = self.flush + 1;
+        self.disk_counters.capped.store(false, Ordering::Relaxed);
         let mut change = Change {
             registry: &self.registry,
             tails: &self.tails,
@@ -492,6 +526,7 @@ impl SeriesStore {
             Ok(written) => written,
             Err(error) => {
                 self.failed = Some(number);
+                self.whole |= self.disk_counters.capped.load(Ordering::Relaxed);
                 self.abandon();
                 return Err(error);
             }
@@ -545,7 +580,8 @@ impl SeriesStore {
 
     fn read_file(&mut self) -> Result<BTreeMap<Box<str>, RowKey>, StoreError> {
         let cap = self.options.bytes_max.max(FILE_BYTES_MIN);
-        let file = SeriesFile::open(&self.disk, cap, self.options.reserve_free, &self.disk_counters)?;
+        let file =
+            SeriesFile::open(&self.disk, (cap, self.whole), self.options.reserve_free, &self.disk_counters)?;
         let mut found = Vec::new();
         let mut extents = BTreeMap::new();
         let mut watermarks = BTreeMap::new();
