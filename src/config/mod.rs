@@ -36,6 +36,7 @@ pub use secret::{Secret, SecretError};
 pub use source::{ConfigSource, FILE_BYTES_MAX, Files, default_state_path};
 pub use value::{show_bytes, show_duration};
 
+#[cfg(feature = "net")]
 pub(crate) use raw::{EXPIRIES, MESSAGE_BYTES};
 
 use raw::Raw;
