@@ -187,6 +187,7 @@ impl QueueState {
             return wrong("it was purged".into());
         }
         self.burying.delivered(number);
+        self.polling.delivered(number);
         let got = self.got.entry(number).or_default();
         got.deliveries += 1;
         got.fresh += u32::from(!taken.redelivered);
@@ -247,6 +248,7 @@ impl QueueState {
         {
             held.remove(at);
         }
+        self.polling.let_go(number, holder.0);
         if done {
             self.done.insert(number);
         }
@@ -254,8 +256,12 @@ impl QueueState {
 
     /// A link, or one channel of it, has ended: nobody there holds anything.
     pub fn released(&mut self, link: u64, channel: Option<u64>) {
-        for held in self.held.values_mut() {
+        for (number, held) in &mut self.held {
+            let before = held.len();
             held.retain(|holder| holder.0 != link || channel.is_some_and(|channel| channel != holder.1));
+            if held.len() < before {
+                self.polling.let_go(*number, link);
+            }
         }
         self.polling.released(link);
     }

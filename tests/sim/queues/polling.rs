@@ -15,6 +15,8 @@ pub(super) struct Polling {
     asked: BTreeMap<u64, Vec<MessageNumber>>,
     /// queue.purge, by link: what is surely there and is gone with the answer.
     purging: BTreeMap<u64, Vec<MessageNumber>>,
+    /// Messages that a consumer settled or left behind, by its link: whether that has arrived is not known to others.
+    let_go: BTreeMap<MessageNumber, u64>,
     /// Messages that were purged, each of them published once until then.
     gone: BTreeSet<MessageNumber>,
 }
@@ -30,6 +32,16 @@ impl Polling {
         self.gone.contains(&number) && message.is_sent_once()
     }
 
+    /// A consumer has the message no more.
+    pub fn let_go(&mut self, number: MessageNumber, link: u64) {
+        self.let_go.insert(number, link);
+    }
+
+    /// The message is delivered, so it was back.
+    pub fn delivered(&mut self, number: MessageNumber) {
+        self.let_go.remove(&number);
+    }
+
     /// The link has ended: what it asked for goes back, or is not heard of.
     pub fn released(&mut self, link: u64) {
         self.asked.remove(&link);
@@ -39,6 +51,7 @@ impl Polling {
     pub fn machine_ended(&mut self) {
         self.asked.clear();
         self.purging.clear();
+        self.let_go.clear();
     }
 }
 
@@ -87,7 +100,10 @@ impl QueueState {
             message.is_sent_once()
                 && message.instances.iter().all(|sending| sending.acknowledged_at.is_some())
         };
-        let with_nobody = |number: &MessageNumber| self.held.get(number).is_none_or(Vec::is_empty);
+        let with_nobody = |number: &MessageNumber| {
+            self.held.get(number).is_none_or(Vec::is_empty)
+                && self.polling.let_go.get(number).is_none_or(|by| *by == link)
+        };
         let there = if self.polling.asked.is_empty() {
             let kept = (0..).zip(messages).filter(|(_, message)| is_kept(message)).map(|(number, _)| number);
             kept.filter(with_nobody).collect()
