@@ -249,7 +249,19 @@ impl Broker {
         {
             queue.discharge(&in_flight.entry);
             queue.in_flight_bytes -= in_flight.entry.charge();
+            self.give_up_tag(now, index, &in_flight);
             self.lose(now, index, &in_flight.entry, LossReason::Expired);
+        }
+    }
+
+    /// An exactly-once delivery ends before its exchange: the tag that flash knows must not come to another claim on the
+    /// same row, such as that of a second subscription on a last known value.
+    fn give_up_tag(&mut self, now: Now, index: QueueIndex, in_flight: &InFlight) {
+        let Some(queue) = self.queue(index).filter(|queue| queue.durable) else { return };
+        if in_flight.entry.assurance == Assurance::ExactlyOnce {
+            queue.window_dirty.set(true);
+            let change = WindowChange::Completed(queue.id, in_flight.tag);
+            self.ledger.window(now.mono, change, Urgency::Lazy(super::ledger::LAZY_SETTLEMENT));
         }
     }
 
@@ -321,13 +333,14 @@ impl Broker {
         let sent = |f: &InFlight| f.tag == tag && !matches!(f.flight, Flight::AwaitBatch(_)) && wanted(f);
         let Some(position) = queue.in_flight.iter().position(sent) else { return false };
         let Some(in_flight) = queue.in_flight.remove(position) else { return false };
-        let entry = in_flight.entry;
-        queue.discharge(&entry);
-        queue.in_flight_bytes -= entry.charge();
+        queue.discharge(&in_flight.entry);
+        queue.in_flight_bytes -= in_flight.entry.charge();
         if let Flight::Sent(at) = in_flight.flight {
             queue.settled_after(at, now.mono);
         }
-        let durable = entry.is_durable(queue.durable);
+        let durable = in_flight.entry.is_durable(queue.durable);
+        self.give_up_tag(now, index, &in_flight);
+        let entry = in_flight.entry;
         #[cfg(feature = "mutations")]
         if is_made(Mutation::SettleByContent) {
             self.settle_equals(now, index, &entry);

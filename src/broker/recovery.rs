@@ -574,7 +574,10 @@ fn apply(queue: &mut Queue, tagged: &mut Vec<(u32, RowKey)>, change: StoredChang
             tagged.retain(|(t, _)| *t != tag);
             queue.releasing.push_back(Releasing { tag, kept_by: BatchNumber(0) });
         }
-        StoredChange::Completed(tag) => queue.releasing.retain(|r| r.tag != tag),
+        StoredChange::Completed(tag) => {
+            tagged.retain(|(t, _)| *t != tag);
+            queue.releasing.retain(|r| r.tag != tag);
+        }
     }
 }
 

@@ -348,7 +348,7 @@ pub(super) enum WindowChange {
     Tagged(QueueId, u32, std::rc::Rc<super::held::Held>),
     /// The consumer has the message; the release is owed.
     Received(QueueId, u32),
-    /// The consumer confirmed the release.
+    /// The consumer confirmed the release, or the delivery ended before it had the message.
     Completed(QueueId, u32),
 }
 
