@@ -82,7 +82,10 @@ pub fn recovered(world: &World, expected: &Snapshot) -> Check {
                 && (found.1, found.2) != (expected.1, expected.2)
             || !published && found.1 as usize + found.3 > expected.1 as usize + expected.3;
         if differs {
-            return Err(format!("session {name} came back as {found:?}, it was {expected:?}"));
+            let lost: Vec<_> = world.machine.gateway.broker().loss_receipts().collect();
+            return Err(format!(
+                "session {name} came back as {found:?}, it was {expected:?}; lost: {lost:?}"
+            ));
         }
     }
     if !published && (found.retained, found.retained_bytes) != (expected.retained, expected.retained_bytes) {
