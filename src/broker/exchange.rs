@@ -317,7 +317,7 @@ impl Exchanges {
     pub fn insert(&mut self, name: &str, number: u64, options: ExchangeOptions) -> ExchangeIndex {
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            u32::try_from(self.slots.len() - 1).expect("queues_max bounds the exchanges too")
+            u32::try_from(self.slots.len() - 1).expect("EXCHANGES_MAX bounds the exchanges")
         });
         let index = ExchangeIndex(at);
         let routes = match options.kind {

@@ -79,7 +79,7 @@ pub const KEYS: &[Key] = &[
     key("limits", "keep_alive_max", Time(0, 65_535 * SECOND), "A client of MQTT 5 that wants a longer keep-alive is told this one. \"0s\": as it wants."),
     key("limits", "retained_max", Count(0, 10_000_000), "Last known values."),
     key("limits", "retained_bytes_max", Size(0, GIB), "Bytes of them."),
-    key("limits", "memory_max", Size(MIB, 64 * GIB), "Bodies and buffers in memory, by the gateway's own account."),
+    key("limits", "memory_max", Size(MIB, 64 * GIB), "Messages in memory and their places in queues, and buffers, by the gateway's own account."),
     key("queue", "messages_max", Count(1, 1_000_000_000), "Messages of one queue. [queue.default] is for all, [queue.session] for MQTT sessions, [queue.\"big*\"] for a pattern."),
     key("queue", "bytes_max", Size(KIB, TIB), "Bytes of one queue."),
     key("queue", "overflow", Words(&["drop_oldest", "reject"]), "What a full queue does: the oldest goes and a loss receipt says so, or the newest is refused."),

@@ -154,7 +154,7 @@ pub struct Limits {
     pub keep_alive_max: Duration,
     pub retained_max: u32,
     pub retained_bytes_max: u64,
-    /// Bodies and buffers together, by the gateway's own account.
+    /// Messages in memory and their places in queues, and buffers, by the gateway's own account.
     pub memory_max: u64,
 }
 
